@@ -6,16 +6,18 @@ A memory has no parameters. A step takes a state, a value and actions, and retur
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_scale
 from treemem.errors import GraphError, RecipeError
+from treemem.ops.controller import ControlledMemory, runs_in_cpp
 from treemem.ops.strength_memory import End, StrengthState, popped, read_weights, run_sequence, strength_step
-from treemem.ops.superposition_memory import list_step, runs_in_cpp, stack_readouts, stack_step
+from treemem.ops.superposition_memory import Superposition, list_step, stack_readouts, stack_step
 
 _ACTIONS = ("push", "pop", "no_op", "insert", "left", "right")
 Form = Literal["tanh", "sigmoid", "softmax", "linear", "output"]
@@ -36,6 +38,20 @@ class Control(NamedTuple):
     size: int
     form: Form
     bias: float | None = None
+
+
+class CompiledMemory(NamedTuple):
+    """How a memory runs in C++ with the cell that controls it.
+
+    Attributes:
+        source: the file.
+        of_each: what the memory has of each sequence, ``[batch, ...]``.
+        make: makes the memory in C++ of these tensors, with the sequences in another order.
+    """
+
+    source: Path
+    of_each: tuple[torch.Tensor, ...]
+    make: Callable[..., ControlledMemory]
 
 
 class Memory(torch.nn.Module, ABC):
@@ -66,6 +82,13 @@ class Memory(torch.nn.Module, ABC):
     def readout_size(self, size: int) -> int:
         """Return the width of the readout for values of width ``size``."""
         return size
+
+    def compiled(self, state: Any) -> CompiledMemory | None:
+        """Return how the memory runs in C++ from a state; None if it runs step by step, as it does by default.
+
+        What it has become after the run is the next state. If there is no such result, steps do not change it.
+        """
+        return None
 
     def trace(
         self, size: int, given: Mapping[str, torch.Tensor], state: Any, readout: torch.Tensor
@@ -326,6 +349,13 @@ class SuperpositionStack(Memory):
         state = stack_step(state, value, push, pop, no_op, self.empty)
         return state, state[:, : self.top_k].flatten(1)
 
+    def compiled(self, state: torch.Tensor) -> CompiledMemory | None:
+        """All of it; that of a subclass step by step."""
+        if type(self) is not SuperpositionStack:
+            return None
+        actions = 3 if self.no_op else 2
+        return CompiledMemory(Superposition.source, (state,), lambda stacks: Superposition(stacks, self.empty, actions))
+
     def forward(  # type: ignore[override]
         self, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor, no_op: torch.Tensor | None = None
     ) -> torch.Tensor:
@@ -344,7 +374,7 @@ class SuperpositionStack(Memory):
             and (self.empty == 0 or no_op is None)  # empty rows stay what they are
             and value.dim() == 3
             and all(each.shape == value.shape[:2] for each in given)
-            and runs_in_cpp(push.numel(), [value, *given])
+            and runs_in_cpp(push.numel(), [value, *given], Superposition.source)
         )
         if not whole:
             return super().forward(value, *given)

@@ -10,8 +10,8 @@ from torch import nn
 
 from treemem.checked_options import checked_choice
 from treemem.errors import GraphError
-from treemem.nn.memory import Control, Memory
-from treemem.ops.attention import additive_scores, attend, dot_scores
+from treemem.nn.memory import CompiledMemory, Control, Memory
+from treemem.ops.attention import AttendedRows, additive_scores, attend, dot_scores
 
 AttentionForm = Literal["dot", "bilinear", "additive"]
 
@@ -96,6 +96,12 @@ class ReadOnlyMemory(Memory):
     def controls(self, size: int) -> tuple[Control, ...]:
         """``query``: the controller's output itself, or a linear map of it."""
         return (Control(("query",), self.size, "output" if self.form == "dot" else "linear"),)
+
+    def compiled(self, state: ReadOnlyState) -> CompiledMemory | None:
+        """The bilinear form; that of a subclass step by step."""
+        if type(self) is not ReadOnlyMemory or self.form != "bilinear":
+            return None
+        return CompiledMemory(AttendedRows.source, (state.rows, state.present.sum(1)), AttendedRows)
 
     def readout_size(self, size: int) -> int:
         """That of the rows."""

@@ -18,14 +18,11 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.cell_states import where
-from treemem.nn.memory import Control, Memory, SuperpositionStack
-from treemem.nn.read_only_memory import ReadOnlyMemory
-from treemem.ops import superposition_memory
-from treemem.ops.gru import Attention, GRUWeights, gru, runs_in_cpp
+from treemem.nn.memory import CompiledMemory, Control, Memory
+from treemem.ops.controller import ControllerName, ControllerState, ControllerWeights, run_controller, runs_in_cpp
 from treemem.ops.on_lstm.step import on_lstm_gates, on_lstm_step
 from treemem.ops.second_derivative import active_transforms
 from treemem.ops.sequence_lengths import Packing
-from treemem.ops.superposition_memory import ControllerWeights
 
 
 class StepCell(nn.Module, ABC):
@@ -110,7 +107,10 @@ class VanillaCell(StepCell):
     def run(
         self, inputs: torch.Tensor, state: torch.Tensor, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """By torch's kernel for whole sequences."""
+        """In C++ where it can be, and elsewhere by torch's kernel."""
+        found = _run_in_cpp(self, inputs, state, lengths)
+        if found is not None:
+            return found.outputs, found.state
         kernel = torch.rnn_tanh if self.cell.nonlinearity == "tanh" else torch.rnn_relu
         outputs, (hidden,) = _run_kernel(kernel, self.cell, inputs, (state,), lengths)
         return outputs, hidden
@@ -140,36 +140,13 @@ class GRUCell(StepCell):
         return hidden, hidden
 
     def run(
-        self,
-        inputs: torch.Tensor,
-        state: torch.Tensor,
-        lengths: torch.Tensor | None = None,
-        attention: Attention | None = None,
+        self, inputs: torch.Tensor, state: torch.Tensor, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the outputs over sequences, and the state after the last input of each.
-
-        In C++ where :func:`treemem.ops.gru.runs_in_cpp` says so, and elsewhere by torch's kernel.
-
-        Args:
-            inputs, state, lengths: as of :meth:`StepCell.run`. With attention the inputs are narrower than the cell's
-                by what is read, which follows them.
-            attention: what the state attends to; each field but the query's map has an entry for each sequence, in the
-                order of ``inputs``. The state after the last step reads nothing.
-        """
-        numbers = [inputs, state, *_weights(self.cell), *(each for each in attention or () if each.is_floating_point())]
-        if attention is None and not runs_in_cpp(inputs.shape[0] * inputs.shape[1], numbers):
-            outputs, (hidden,) = _run_kernel(torch.gru, self.cell, inputs, (state,), lengths)
-            return outputs, hidden
-        of_each = [state] if attention is None else [state, attention.rows, attention.lengths, attention.read]
-
-        def run(inputs: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-            hidden, *attended = of_each
-            own = None
-            if attention is not None:
-                own = attention._replace(rows=attended[0], lengths=attended[1], read=attended[2])
-            return gru(inputs, sizes, hidden, GRUWeights(*_weights(self.cell)), own)
-
-        outputs, (hidden,) = _run_packed(run, self.cell.weight_ih.dtype, inputs, of_each, lengths)
+        """In C++ where it can be, and elsewhere by torch's kernel."""
+        found = _run_in_cpp(self, inputs, state, lengths)
+        if found is not None:
+            return found.outputs, found.state
+        outputs, (hidden,) = _run_kernel(torch.gru, self.cell, inputs, (state,), lengths)
         return outputs, hidden
 
 
@@ -202,7 +179,10 @@ class LSTMCell(StepCell):
     def run(
         self, inputs: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor], lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        """By torch's kernel for whole sequences."""
+        """In C++ where it can be, and elsewhere by torch's kernel."""
+        found = _run_in_cpp(self, inputs, state, lengths)
+        if found is not None:
+            return found.outputs, found.state
         outputs, (hidden, cell) = _run_kernel(torch.lstm, self.cell, inputs, state, lengths)
         return outputs, (hidden, cell)
 
@@ -395,54 +375,24 @@ class MemoryCell(StepCell):
     ) -> tuple[torch.Tensor, MemoryCellState]:
         """Return the outputs over sequences, and the state after the last input of each; see :meth:`StepCell.run`.
 
-        With early fusion, and where that is C++, all steps run at once of a GRU that attends by a bilinear form, and of
-        a plain cell, LSTM or GRU that controls a superposition stack; in both cases without other memories.
+        With early fusion and one memory that runs in C++, a plain cell, an LSTM or a GRU takes all steps at once there.
         """
-        found = None
-        if self.fusion == "early" and len(self.memories) == 1 and isinstance(self.controls, nn.Linear):
-            found = self._run_attention(self.controls, inputs, state, lengths)
-            found = self._run_stack(self.controls, inputs, state, lengths) if found is None else found
+        memory, held = self.all_memories()[0], state.memories[0]
+        compiled = memory.compiled(held) if self.fusion == "early" and len(self.memories) == 1 else None
+        if compiled is None or not isinstance(self.controls, nn.Linear):
+            return super().run(inputs, state, lengths)
+        found = _run_in_cpp(self.controller, inputs, state.controller, lengths, state.read, self.controls, compiled)
         if found is None:
             return super().run(inputs, state, lengths)
-        raw, after = found
-        return torch.tanh(self.output(raw)), after
-
-    def _run_attention(
-        self, query: nn.Linear, inputs: torch.Tensor, state: MemoryCellState, lengths: torch.Tensor | None
-    ) -> tuple[torch.Tensor, MemoryCellState] | None:
-        memory, held = self.memories[0], state.memories[0]
-        if type(self.controller) is not GRUCell or not isinstance(memory, ReadOnlyMemory) or memory.form != "bilinear":
-            return None
-        attention = Attention(held.rows, held.present.sum(1), query.weight, query.bias, state.read)
-        if not runs_in_cpp(inputs.shape[0] * inputs.shape[1], [inputs, *self.controller.parameters(), *attention[2:]]):
-            return None
-        raw, hidden = self.controller.run(inputs, state.controller, lengths, attention)
-        held, read = memory.step(held, query(hidden))
-        after = MemoryCellState(hidden, (held,), read)
-        if lengths is not None:
-            after = where(to_device(lengths > 0, inputs.device), after, state)
-        return raw, after
-
-    def _run_stack(
-        self, controls: nn.Linear, inputs: torch.Tensor, state: MemoryCellState, lengths: torch.Tensor | None
-    ) -> tuple[torch.Tensor, MemoryCellState] | None:
-        memory, name = self.memories[0], _CONTROLLERS.get(type(self.controller))
-        if name is None or type(memory) is not SuperpositionStack:
-            return None
-        cell: nn.RNNCellBase = self.controller.cell  # type: ignore[assignment]
-        if isinstance(cell, nn.RNNCell) and cell.nonlinearity != "tanh":
-            return None
-        hidden = state.controller if name == "LSTM" else (state.controller,)
-        of_each = [*hidden, *state.memories, state.read]
-        weights = ControllerWeights(*(*_weights(cell), controls.weight, controls.bias))
-        if not superposition_memory.runs_in_cpp(inputs.shape[0] * inputs.shape[1], [inputs, *of_each, *weights]):
-            return None
-
-        def run(inputs: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-            return superposition_memory.stack_run(name, inputs, sizes, of_each, weights, memory.empty)
-
-        raw, (*hidden, stack, read) = _run_packed(run, inputs.dtype, inputs, of_each, lengths)
-        return raw, MemoryCellState(tuple(hidden) if name == "LSTM" else hidden[0], (stack,), read)
+        if found.memory:
+            after = MemoryCellState(found.state, found.memory, found.read)
+        else:  # it does not change, and what is read last is not computed
+            hidden = found.state[0] if isinstance(found.state, tuple) else found.state
+            held, read = memory.step(held, *self.arguments(hidden)[0])
+            after = MemoryCellState(found.state, (held,), read)
+            if lengths is not None:
+                after = where(to_device(lengths > 0, inputs.device), after, state)
+        return torch.tanh(self.output(found.outputs)), after
 
     def controlled(self, x: torch.Tensor, state: MemoryCellState) -> tuple[torch.Tensor, Any]:
         """Return the controller's output, ``[batch, size]``, and its next state."""
@@ -466,13 +416,6 @@ class MemoryCell(StepCell):
                     arguments.append(part if control.size else part.squeeze(1))
             found.append(arguments)
         return found
-
-
-_CONTROLLERS: Mapping[type[StepCell], superposition_memory.Controller] = {
-    VanillaCell: "RNN",
-    LSTMCell: "LSTM",
-    GRUCell: "GRU",
-}
 
 
 def _width(control: Control) -> int:
@@ -512,6 +455,61 @@ def run_cell(
         return StepCell.run(cell, inputs, state, lengths)
     lengths = None if lengths is None or bool((lengths == inputs.shape[1]).all()) else lengths.cpu()
     return cell.run(inputs, state, lengths)
+
+
+_CONTROLLERS: Mapping[type[StepCell], ControllerName] = {VanillaCell: "RNN", LSTMCell: "LSTM", GRUCell: "GRU"}
+
+
+class _Found(NamedTuple):
+    """Attributes:
+    outputs: at every step, ``[batch, time, output_size]``.
+    state: of the controller after the last input of each sequence.
+    read: what was read then.
+    memory: what the memory has become; empty if it does not change.
+    """
+
+    outputs: torch.Tensor
+    state: Any
+    read: torch.Tensor
+    memory: tuple[torch.Tensor, ...]
+
+
+def _run_in_cpp(
+    controller: StepCell,
+    inputs: torch.Tensor,
+    state: Any,
+    lengths: torch.Tensor | None,
+    read: torch.Tensor | None = None,
+    controls: nn.Linear | None = None,
+    memory: CompiledMemory | None = None,
+) -> _Found | None:
+    """Run a controller, and the memory if there is one, in C++; None if that is not possible."""
+    name = _CONTROLLERS.get(type(controller))
+    if name is None:
+        return None
+    cell: nn.RNNCellBase = controller.cell  # type: ignore[assignment]
+    if isinstance(cell, nn.RNNCell) and cell.nonlinearity != "tanh":
+        return None
+    weights = ControllerWeights.of(_weights(cell), [*controls.parameters()] if controls else None)
+    hidden = state if name == "LSTM" else (state,)
+    of_each = [*hidden, inputs.new_empty(len(inputs), 0) if read is None else read]
+    sources = () if memory is None else (memory.source,)
+    numbers = [inputs, *of_each, *weights, *(memory.of_each if memory else ())]
+    if not runs_in_cpp(inputs.shape[0] * inputs.shape[1], filter(torch.is_floating_point, numbers), *sources):
+        return None
+
+    def run(inputs: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        hidden, *cells, read = of_each[:count]
+        first = ControllerState(hidden, cells[0] if cells else hidden.new_empty(0), read)
+        made = memory.make(*of_each[count:]) if memory else None
+        found = run_controller(name, inputs, sizes, first, weights, made)
+        last = [found.last.hidden, found.last.cell][: 1 + len(cells)]
+        return found.states, *last, found.last.read, *found.memory
+
+    count = len(of_each)
+    outputs, ends = _run_packed(run, inputs.dtype, inputs, [*of_each, *(memory.of_each if memory else ())], lengths)
+    *last, read = ends[:count]
+    return _Found(outputs, tuple(last) if name == "LSTM" else last[0], read, tuple(ends[count:]))
 
 
 _Kernel = Callable[[torch.Tensor, list[int], list[torch.Tensor]], tuple[torch.Tensor, ...]]

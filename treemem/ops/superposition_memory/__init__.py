@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.ops.superposition_memory.fused import Controller, ControllerWeights, runs_in_cpp, stack_readouts, stack_run
+from treemem.ops.superposition_memory.fused import Superposition, stack_readouts
 from treemem.ops.superposition_memory.step import list_step, stack_step
 
-__all__ = ["Controller", "ControllerWeights", "list_step", "runs_in_cpp", "stack_readouts", "stack_run", "stack_step"]
+__all__ = ["Superposition", "list_step", "stack_readouts", "stack_step"]

@@ -1,0 +1,231 @@
+"""Recurrent cells in C++, alone and with the memories that they control, against their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from treemem.nn import GRUCell, LSTMCell, Memory, MemoryCell, ReadOnlyMemory, StepCell, SuperpositionStack, VanillaCell
+from treemem.nn.read_only_memory import ReadOnlyState
+from treemem.nn.step_cells import run_cell
+from treemem.ops import compile_mode, compile_steps
+from treemem.ops.controller import run
+from treemem.ops.threads import torch_threads
+
+LENGTHS = torch.tensor([4, 9, 3, 0, 9, 1, 6])
+CELLS: list[Callable[[int, int], StepCell]] = [VanillaCell, LSTMCell, GRUCell]
+MEMORIES: dict[str, Callable[[], Memory] | None] = {
+    "none": None,
+    "attention": lambda: ReadOnlyMemory(4, "bilinear"),
+    "stack that overflows": lambda: SuperpositionStack(4),
+    "stack, top_k": lambda: SuperpositionStack(12, top_k=3, empty=0.5),
+    "stack of one row": lambda: SuperpositionStack(1, no_op=False),
+    "stack that is read whole": lambda: SuperpositionStack(20, top_k=20, no_op=False, empty=0.0),
+}
+
+needs_compiler = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
+every_cell = pytest.mark.parametrize("make", CELLS)
+every_memory = pytest.mark.parametrize("memory", MEMORIES)
+
+
+@pytest.fixture
+def every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is to do, all threads do it."""
+    monkeypatch.setattr(run, "_LEAST_WORK", 1)
+
+
+def made(
+    make: Callable[[int, int], StepCell], memory: str, dtype: torch.dtype = torch.float64
+) -> tuple[StepCell, torch.Tensor, Any]:
+    """A cell, inputs, and an initial state; what is attended to has from 0 to 6 rows."""
+    torch.manual_seed(0)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_()
+
+    inputs, kind = random(7, 9, 3), MEMORIES[memory]
+    if kind is None:
+        cell = make(3, 5).to(dtype)
+        return cell, inputs, cell.initial(7)
+    held = kind()
+    controlling = MemoryCell(lambda width: make(width, 5), held, input_size=3, memory_size=2).to(dtype)
+    initial = controlling.initial(7)
+    if isinstance(held, ReadOnlyMemory):
+        initial = initial._replace(memories=(held.filled(random(7, 6, 4), torch.tensor([6, 3, 1, 0, 2, 6, 4])),))
+    return controlling, inputs, initial
+
+
+def flat(state: Any) -> list[torch.Tensor]:
+    return [state] if torch.is_tensor(state) else [part for each in state for part in flat(each)]
+
+
+def drawn(state: Any) -> Any:
+    """A state of the same shape with other numbers, which require gradients."""
+    if torch.is_tensor(state):
+        return torch.randn_like(state).requires_grad_()
+    if isinstance(state, ReadOnlyState):
+        rows = drawn(state.rows)
+        return state._replace(rows=rows, keys=rows)
+    parts = [drawn(each) for each in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
+def everything(
+    cell: StepCell, inputs: torch.Tensor, initial: Any, lengths: torch.Tensor | None = LENGTHS
+) -> list[torch.Tensor]:
+    """Last states, outputs, and gradients of every tensor."""
+    outputs, state = run_cell(cell, inputs, initial, lengths)
+    if lengths is not None:
+        outputs = torch.where(torch.arange(9) < lengths[:, None], outputs.movedim(2, 0), 0)
+    last = [each for each in flat(state) if each.is_floating_point()]
+    loss = (outputs * outputs.detach().cos()).sum() + sum(each.sin().sum() for each in last)
+    tensors = [inputs, *cell.parameters(), *(each for each in flat(initial) if each.requires_grad)]
+    return [*last, outputs, *torch.autograd.grad(loss, tensors, allow_unused=True, materialize_grads=True)]
+
+
+def by_steps(cell: StepCell, *arguments: Any) -> list[torch.Tensor]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(cell), "run", StepCell.run)
+        return everything(cell, *arguments)
+
+
+@needs_compiler
+@pytest.mark.usefixtures("every_thread")
+@every_cell
+@every_memory
+def test_the_run_in_cpp_equals_the_steps(make: Callable[[int, int], StepCell], memory: str) -> None:
+    cell, inputs, initial = made(make, memory)
+    for first in (initial, drawn(initial)):
+        for lengths in (LENGTHS, None):
+            expected = by_steps(cell, inputs, first, lengths)
+            for threads in (1, 2, 16):
+                with torch_threads(threads):
+                    found = everything(cell, inputs, first, lengths)
+                    with torch.no_grad():
+                        _, state = run_cell(cell, inputs, first, lengths)
+                torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+                last = [each for each in flat(state) if each.is_floating_point()]
+                torch.testing.assert_close(last, expected[: len(last)], rtol=0, atol=1e-12)
+
+
+@every_cell
+@every_memory
+def test_without_cpp_the_numbers_are_the_same(make: Callable[[int, int], StepCell], memory: str) -> None:
+    cell, inputs, initial = made(make, memory)
+    with compile_steps(False):
+        found = everything(cell, inputs, initial)
+    torch.testing.assert_close(found, everything(cell, inputs, initial), rtol=0, atol=1e-12)
+
+
+@needs_compiler
+@every_cell
+@every_memory
+def test_in_single_precision_it_is_as_exact_as_that(make: Callable[[int, int], StepCell], memory: str) -> None:
+    expected = [each.float() for each in by_steps(*made(make, memory))]
+    torch.testing.assert_close(everything(*made(make, memory, torch.float32)), expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+@every_cell
+@every_memory
+def test_a_run_goes_on_from_the_state_of_another(make: Callable[[int, int], StepCell], memory: str) -> None:
+    cell, inputs, initial = made(make, memory)
+    whole, last = run_cell(cell, inputs, initial)
+    begun, state = run_cell(cell, inputs[:, :5], initial)
+    rest, after = run_cell(cell, inputs[:, 5:], state)
+    torch.testing.assert_close([torch.cat([begun, rest], 1), *flat(after)], [whole, *flat(last)], rtol=0, atol=1e-12)
+
+
+@needs_compiler
+@every_cell
+@every_memory
+def test_gradients_are_those_of_finite_differences(make: Callable[[int, int], StepCell], memory: str) -> None:
+    cell, inputs, initial = made(make, memory)
+    assert torch.autograd.gradcheck(lambda x: flat(run_cell(cell, x, initial, LENGTHS)[1])[0], inputs)
+
+
+@needs_compiler
+@every_memory
+def test_a_second_derivative_is_refused(memory: str) -> None:
+    cell, inputs, initial = made(GRUCell, memory)
+    (gradient,) = torch.autograd.grad(run_cell(cell, inputs, initial)[0].sum(), inputs, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"no second derivative.*compile_steps\(False\)"):
+        gradient.sum().backward()
+    with compile_steps(False):
+        (gradient,) = torch.autograd.grad(run_cell(cell, inputs, initial)[0].sum(), inputs, create_graph=True)
+    gradient.sum().backward()
+    assert inputs.grad is not None
+
+
+@needs_compiler
+@every_cell
+def test_outputs_that_were_changed_are_noticed_and_two_passes_give_the_same(
+    make: Callable[[int, int], StepCell],
+) -> None:
+    cell, inputs, initial = made(make, "none")
+    outputs, state = run_cell(cell, inputs, initial)
+    weights, last = [*cell.parameters()], flat(state)[0].sum()
+    once, twice = (torch.autograd.grad(last, weights, retain_graph=True) for _ in range(2))
+    torch.testing.assert_close(once, twice, rtol=0, atol=0)
+    outputs.detach().mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        last.backward()
+
+
+@needs_compiler
+@every_cell
+def test_tensors_may_lie_in_memory_in_any_way(make: Callable[[int, int], StepCell]) -> None:
+    cell, inputs, initial = made(make, "attention")
+    strided = inputs.detach().movedim(2, 0).contiguous().movedim(0, 2).requires_grad_()
+    expected, found = (everything(cell, each, initial) for each in (inputs, strided))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@needs_compiler
+def test_cells_and_memories_of_a_users_own_run_step_by_step() -> None:
+    class Linear(SuperpositionStack):
+        def step(self, state: torch.Tensor, value: torch.Tensor, *actions: Any) -> Any:
+            return super().step(state, 2 * value, *actions)
+
+    cell, inputs, _ = made(VanillaCell, "stack that overflows")
+    assert isinstance(cell, MemoryCell)
+    own = MemoryCell(cell.controller, Linear(4), input_size=3, memory_size=2).double()
+    own.load_state_dict(cell.state_dict())
+    rectified = MemoryCell(
+        lambda width: VanillaCell(width, 5, "relu"), SuperpositionStack(4), input_size=3, memory_size=2
+    ).double()
+    rectified.load_state_dict(cell.state_dict())
+    for each in (own, rectified):
+        found, state = run_cell(each, inputs)
+        with compile_steps(False):
+            expected, other = run_cell(each, inputs)
+        torch.testing.assert_close([found, *flat(state)], [expected, *flat(other)], rtol=0, atol=1e-12)
+        assert not torch.equal(found, run_cell(cell, inputs)[0])
+
+
+@needs_compiler
+@pytest.mark.parametrize(("empty", "has_no_op"), [(0.0, True), (0.5, False), (0.5, True)])
+@pytest.mark.parametrize(("depth", "top_k"), [(1, 1), (4, 2), (12, 12)])
+def test_known_actions_give_what_the_steps_give(
+    depth: int, top_k: int, empty: float, has_no_op: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_LEAST_WORK", 1)
+    torch.manual_seed(0)
+    memory = SuperpositionStack(depth, top_k=top_k, empty=empty)
+    shapes = ((6, 9, 2), *[(6, 9)] * (2 + has_no_op))
+    tensors = [(torch.rand(shape, dtype=torch.float64) - 0.3).requires_grad_() for shape in shapes]
+
+    def readouts_and_gradients() -> list[torch.Tensor]:
+        readouts = memory(*tensors)
+        return [readouts, *torch.autograd.grad(readouts.sin().sum(), tensors)]
+
+    with compile_steps(False):
+        expected = readouts_and_gradients()
+    for threads in (1, 16):
+        with torch_threads(threads):
+            torch.testing.assert_close(readouts_and_gradients(), expected, rtol=0, atol=1e-12)
+            with torch.no_grad():
+                torch.testing.assert_close(memory(*tensors), expected[0], rtol=0, atol=1e-12)

@@ -1,0 +1,88 @@
+// A controller that attends to rows: what it reads is their mean, weighted by a softmax of products with the query.
+
+#include <limits>
+
+#include "controller.h"
+
+extern "C" {
+struct Fields {
+  int64_t most_rows;       // that a sequence attends to
+  const int64_t* lengths;  // [sequences], how many rows each attends to
+  const void* rows;        // [sequences, most_rows, read_size]
+  void* weights;           // [num_tokens, most_rows]
+};
+
+struct MemoryGradients {
+  void* rows;  // [sequences, most_rows, read_size], 0
+};
+}
+
+namespace {
+
+template <typename T, class Controller>
+struct Attention {
+  const int64_t S;
+  const Fields& fields;
+  const MemoryGradients* gradients;
+
+  struct Buffers {
+    Buffer<T> products;
+
+    explicit Buffers(const Attention& memory) : products(memory.fields.most_rows) {}
+  };
+
+  Attention(const Problem& p, const Fields& fields, const MemoryGradients* gradients)
+      : S(p.read_size), fields(fields), gradients(gradients) {}
+
+  const T* rows_of(int64_t row) const { return static_cast<const T*>(fields.rows) + row * fields.most_rows * S; }
+  T* weights_of(int64_t token) const { return static_cast<T*>(fields.weights) + token * fields.most_rows; }
+
+  void forward(Place at, T* query, T* readout, Buffers&) const {
+    std::fill_n(readout, S, T(0));
+    if (at.ends) return;  // nothing reads it
+    const T* rows = rows_of(at.row);
+    T *weights = weights_of(at.token), greatest = -std::numeric_limits<T>::infinity(), total = 0;
+    const int64_t count = fields.lengths[at.row];
+    for (int64_t k = 0; k < count; ++k) greatest = std::max(greatest, weights[k] = dot(rows + k * S, query));
+    for (int64_t k = 0; k < count; ++k) total += weights[k] = exponential(weights[k] - greatest);
+    for (int64_t k = 0; k < count; ++k) {
+      const T weight = weights[k] /= total, *from = rows + k * S;
+      SIMD
+      for (int64_t i = 0; i < S; ++i) readout[i] += weight * from[i];
+    }
+  }
+
+  void backward(Place at, const T* query, const T* d_readout, T* d_query, Buffers& buffers) const {
+    std::fill_n(d_query, S, T(0));
+    if (at.ends) return;
+    const T *rows = rows_of(at.row), *weights = weights_of(at.token);
+    T *products = buffers.products.get(), *d_rows = static_cast<T*>(gradients->rows) + at.row * fields.most_rows * S;
+    const int64_t count = fields.lengths[at.row];
+    T mean = 0;
+    for (int64_t k = 0; k < count; ++k) mean += weights[k] * (products[k] = dot(rows + k * S, d_readout));
+    for (int64_t k = 0; k < count; ++k) {
+      const T weight = weights[k], d_score = weight * (products[k] - mean), *from = rows + k * S;
+      T* d_row = d_rows + k * S;
+      SIMD
+      for (int64_t i = 0; i < S; ++i) {
+        d_query[i] += d_score * from[i];
+        d_row[i] += weight * d_readout[i] + d_score * query[i];
+      }
+    }
+  }
+
+  T dot(const T* a, const T* b) const {
+    T sum = 0;
+    SIMD_SUM(sum)
+    for (int64_t i = 0; i < S; ++i) sum += a[i] * b[i];
+    return sum;
+  }
+};
+
+}  // namespace
+
+extern "C" {
+RUNS(RNN, Attention)
+RUNS(LSTM, Attention)
+RUNS(GRU, Attention)
+}

@@ -1,0 +1,38 @@
+"""Attention of a controller in C++."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from treemem.ops.controller import ControlledMemory, Fields
+from treemem.ops.large_pages import empty_rows
+
+
+class AttendedRows(ControlledMemory):
+    """Rows that the controller attends to: it reads ``sum_i softmax(q . m_i) m_i`` (Luong et al. 2015).
+
+    The control is the query ``q``. What is read after the last token of a sequence has no use and is 0.
+
+    Args:
+        rows: ``m`` of each sequence, ``[sequences, most, read_size]``.
+        lengths: how many rows each sequence has, int64 ``[sequences]`` on the CPU.
+    """
+
+    source = Path(__file__).with_name("fused.cpp")
+
+    def __init__(self, rows: torch.Tensor, lengths: torch.Tensor) -> None:
+        self.tensors = (rows,)
+        self._lengths = lengths.to(torch.int64).contiguous()
+
+    def begin(self, tensors: Sequence[torch.Tensor], sizes: list[int]) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+        (rows,) = tensors
+        weights = empty_rows(rows, sum(sizes), rows.shape[1])
+        return Fields((rows.shape[1],), (self._lengths, rows, weights)), ()
+
+    def gradients(
+        self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
+        return [torch.zeros_like(tensors[0])]

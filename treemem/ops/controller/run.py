@@ -1,0 +1,306 @@
+"""A recurrent cell that may control a memory, over packed sequences in C++, with the backward pass written by hand."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from treemem.ops.large_pages import empty_rows
+from treemem.ops.native import TYPE_NAMES, native_library, structure
+from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
+from treemem.ops.sequence_lengths import of_step_before, shares_of_threads
+
+_LEAST_TOKENS = 32  # that are worth packing the weights
+_LEAST_WORK = 1 << 20  # multiplications that are worth a thread
+_WHAT, _REMEDY = "a recurrent cell in C++", "run the forward pass within treemem.ops.compile_steps(False)"
+
+ControllerName = Literal["RNN", "LSTM", "GRU"]
+
+
+class ControllerWeights(NamedTuple):
+    """The weights of a torch cell, and of the map from its output to what controls its memory.
+
+    Attributes:
+        input_weight, hidden_weight, input_bias, hidden_bias: of :class:`torch.nn.RNNCell`, with tanh,
+            :class:`torch.nn.LSTMCell` or :class:`torch.nn.GRUCell`. What is read from the memory follows the input.
+        control_weight: ``[controls, hidden_size]``; without a memory no rows.
+        control_bias: ``[controls]``.
+    """
+
+    input_weight: torch.Tensor
+    hidden_weight: torch.Tensor
+    input_bias: torch.Tensor
+    hidden_bias: torch.Tensor
+    control_weight: torch.Tensor
+    control_bias: torch.Tensor
+
+    @classmethod
+    def of(cls, cell: Sequence[torch.Tensor], controls: Sequence[torch.Tensor] | None = None) -> ControllerWeights:
+        """Return the weights of a cell, four, and of the map to the controls, two, if it has a memory."""
+        hidden_weight = cell[1]
+        return cls(
+            *cell, *(controls or (hidden_weight.new_empty(0, hidden_weight.shape[1]), hidden_weight.new_empty(0)))
+        )
+
+
+class ControllerState(NamedTuple):
+    """Where sequences are.
+
+    Attributes:
+        hidden: ``h``, ``[sequences, hidden_size]``.
+        cell: ``c`` of an LSTM; of other cells ``[0]``.
+        read: what was read last, ``[sequences, read_size]``.
+    """
+
+    hidden: torch.Tensor
+    cell: torch.Tensor
+    read: torch.Tensor
+
+
+class Fields(NamedTuple):
+    """What the C++ of a memory reads and writes: the fields of its structure, the numbers first."""
+
+    numbers: tuple[int, ...]
+    tensors: tuple[torch.Tensor, ...]
+
+
+class ControlledMemory(ABC):
+    """A memory in C++.
+
+    Attributes:
+        source: the file, which includes ``controller.h``.
+        tensors: what it is made of, one after the other; a gradient may be wanted of each.
+    """
+
+    source: Path
+    tensors: tuple[torch.Tensor, ...]
+
+    @abstractmethod
+    def begin(self, tensors: Sequence[torch.Tensor], sizes: list[int]) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+        """Return the fields, and those of their tensors that are results: what the memory has become.
+
+        Args:
+            tensors: contiguous.
+            sizes: how many sequences each step has.
+        """
+
+    @abstractmethod
+    def gradients(
+        self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
+        """Return where the C++ writes the gradient of each tensor; None stands for no gradient.
+
+        Args:
+            tensors: as given to :meth:`begin`.
+            of_results: the gradients of its results.
+        """
+
+
+class _Nothing(ControlledMemory):
+    source = Path(__file__).with_name("fused.cpp")
+    tensors = ()
+
+    def begin(self, tensors: Sequence[torch.Tensor], sizes: list[int]) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+        return Fields((), ()), ()
+
+    def gradients(
+        self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
+        return []
+
+
+class ControllerRun(NamedTuple):
+    """What a run gives.
+
+    Attributes:
+        states: ``h`` at every token, ``[tokens, hidden_size]``.
+        reads: what was read after every token, ``[tokens, read_size]``.
+        last: the state after the last token of each sequence; as it began for those without tokens.
+        memory: what the memory has become.
+    """
+
+    states: torch.Tensor
+    reads: torch.Tensor
+    last: ControllerState
+    memory: tuple[torch.Tensor, ...]
+
+
+def runs_in_cpp(tokens: int, tensors: Iterable[torch.Tensor], source: Path = _Nothing.source) -> bool:
+    """Return whether a run over so many tokens can be C++; it must be enough to be worth it.
+
+    Args:
+        tokens: of all sequences together.
+        tensors: all that it reads but lengths.
+        source: of the memory.
+    """
+    return tokens >= _LEAST_TOKENS and not torch.compiler.is_compiling() and native_library(source, tensors) is not None
+
+
+def run_controller(
+    controller: ControllerName,
+    inputs: torch.Tensor,
+    sizes: list[int],
+    first: ControllerState,
+    weights: ControllerWeights,
+    memory: ControlledMemory | None = None,
+) -> ControllerRun:
+    """Run over packed sequences, longest first, where :func:`runs_in_cpp` says so. There is no second derivative.
+
+    The steps are those of torch's cells, and of :class:`treemem.nn.MemoryCell` with early fusion.
+
+    Args:
+        controller: which cell it is.
+        inputs: step after step, ``[tokens, input_size]``.
+        sizes: how many sequences each step has; not ascending.
+        first: where each sequence begins.
+        weights: of the cell, and of the map to what controls the memory.
+        memory: what it controls.
+    """
+    size, width = first.hidden.shape[1], first.read.shape[1]
+    of_input, of_read = weights.input_weight.split([inputs.shape[1], width], 1)
+    bias = weights.input_bias + weights.hidden_bias
+    if controller == "GRU":  # the candidate first, and what the state gives it by itself
+        of_input, of_read = (torch.cat([each[2 * size :], each[: 2 * size]]) for each in (of_input, of_read))
+        bias = torch.cat([weights.input_bias[2 * size :], bias[: 2 * size], weights.hidden_bias[2 * size :]])
+    maps = (of_input, bias, weights.hidden_weight, of_read, weights.control_weight, weights.control_bias)
+    return _run(controller, inputs, sizes, first, maps, memory or _Nothing())
+
+
+def run_known(controls: torch.Tensor, sizes: list[int], read: torch.Tensor, memory: ControlledMemory) -> ControllerRun:
+    """Run a memory without a controller, as :func:`run_controller`.
+
+    Args:
+        controls: what each step does, ``[tokens, controls]``.
+        sizes: how many sequences each step has; not ascending.
+        read: what was read before, ``[sequences, read_size]``.
+        memory: what is controlled.
+    """
+    controls, nothing = controls.contiguous(), read.new_empty(len(read), 0)
+    size, width = controls.shape[1], read.shape[1]
+    shapes = ((0, size), (0,), (0, 0), (0, width), (size, 0), (size,))
+    maps = tuple(read.new_empty(shape) for shape in shapes)
+    return _run("Known", controls, sizes, ControllerState(nothing, read.new_empty(0), read), maps, memory)
+
+
+def _run(
+    controller: str,
+    inputs: torch.Tensor,
+    sizes: list[int],
+    first: ControllerState,
+    maps: tuple[torch.Tensor, ...],
+    memory: ControlledMemory,
+) -> ControllerRun:
+    found = _Run.apply(controller, memory, sizes, inputs, *first, *maps, *memory.tensors)
+    return ControllerRun(found[0], found[1], ControllerState(*found[2:5]), found[5:])
+
+
+class _Run(torch.autograd.Function):
+    """The steps one after the other, sequences sorted by length, longest first.
+
+    Without a controller the inputs are the controls. The backward pass keeps the gradients of all blocks and controls
+    and makes those of the weights at the end.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        controller: str,
+        memory: ControlledMemory,
+        sizes: list[int],
+        inputs: torch.Tensor,
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+        read: torch.Tensor,
+        of_input: torch.Tensor,
+        bias: torch.Tensor,
+        of_state: torch.Tensor,
+        of_read: torch.Tensor,
+        of_control: torch.Tensor,
+        control_bias: torch.Tensor,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        tokens, size, products, controls = len(inputs), hidden.shape[1], len(of_input), len(of_control)
+        given = [each.contiguous() for each in (of_state, of_read, of_control, control_bias, hidden, cell, read)]
+        last = [each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell, read)]
+        widths = (len(bias), size, size if len(cell) else 0, controls, read.shape[1])
+        made = [empty_rows(inputs, tokens, width) for width in widths]
+        if controller == "Known":
+            made[3] = inputs
+        else:
+            torch.addmm(bias[:products], inputs, of_input.t(), out=made[0][:, :products])
+            made[0][:, products:] = bias[products:]
+        tensors = tuple(each.contiguous() for each in tensors)
+        fields, results = memory.begin(tensors, sizes)
+        work = of_state.numel() + of_read.numel() + of_control.numel() + 2 * sum(map(_width, fields.tensors))
+        threads = max(1, min(torch.get_num_threads(), tokens * work // _LEAST_WORK))
+        numbers = torch.tensor([*sizes, *shares_of_threads(sizes, threads)], dtype=torch.int64)
+        ctx.numbers = (threads, len(sizes), tokens, size, read.shape[1], controls)
+        ctx.memory, ctx.memory_numbers, ctx.num_tensors = memory, fields.numbers, len(tensors)
+        ctx.controller, ctx.sizes = controller, sizes
+        kept = [numbers, *given, *last, *made]
+        ctx.save_for_backward(inputs, of_input, *kept, *tensors, *fields.tensors)
+        ctx.set_materialize_grads(False)
+        _call("forward", ctx, kept, fields.tensors)
+        return made[1], made[4], *last, *results
+
+    @staticmethod
+    def backward(
+        ctx: Any, d_states: torch.Tensor | None, d_reads: torch.Tensor | None, *d_others: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        """The gradients of all tensors that have one."""
+        refuse_transforms(_WHAT, f"; {_REMEDY}")
+        inputs, of_input, *others = ctx.saved_tensors
+        kept, tensors, fields = others[:16], others[16 : 16 + ctx.num_tensors], others[16 + ctx.num_tensors :]
+        of_state, hidden, read = kept[1], kept[5], kept[7]
+        blocks, states, _cells, controls, reads = kept[11:16]
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            d_states, d_reads = (None if each is None else each.contiguous() for each in (d_states, d_reads))
+            pairs = zip(d_others[:3], kept[5:8], strict=True)
+            d_first = [_own(gradient, first) for gradient, first in pairs]
+            d_blocks, d_controls = torch.empty_like(blocks), torch.empty_like(controls)
+            of_memory = ctx.memory.gradients(tensors, d_others[3:])
+            found = _pointers([d_states, d_reads, *d_first, d_blocks, d_controls])
+            _call("backward", ctx, kept, fields, structure(*found), structure(*_pointers(of_memory)))
+            to_input, to_state = d_blocks[:, : len(of_input)], d_blocks[:, blocks.shape[1] - len(of_state) :]
+            of_tensors = [
+                d_controls if ctx.controller == "Known" else to_input @ of_input,
+                *d_first,
+                *(to_input.t() @ inputs, d_blocks.sum(0)),
+                to_state.t() @ of_step_before(hidden, states, ctx.sizes),
+                to_input.t() @ of_step_before(read, reads, ctx.sizes),
+                *(d_controls.t() @ states, d_controls.sum(0)),
+                *of_memory,
+            ]
+        return None, None, None, *without_second_derivative(of_tensors, _WHAT, _REMEDY)
+
+
+def _own(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(like) if gradient is None else gradient.clone(memory_format=torch.contiguous_format)
+
+
+def _width(rows: torch.Tensor) -> int:
+    return 0 if rows.dim() < 2 else rows[0].numel()
+
+
+def _pointers(tensors: Iterable[torch.Tensor | None]) -> list[int]:
+    return [0 if each is None else each.data_ptr() for each in tensors]
+
+
+def _call(
+    name: str,
+    ctx: Any,
+    kept: Sequence[torch.Tensor],
+    fields: Sequence[torch.Tensor],
+    *gradients: ctypes.Array[ctypes.c_int64],
+) -> None:
+    """Call C++ with what the run and the memory have."""
+    numbers, *others = kept
+    problem = structure(*ctx.numbers, *_pointers([numbers, numbers[len(ctx.sizes) :], *others]))
+    library = native_library(ctx.memory.source, others)
+    function = getattr(library, f"{name}_{ctx.controller}_{TYPE_NAMES[others[0].dtype]}")
+    function(problem, structure(*ctx.memory_numbers, *_pointers(fields)), *gradients)
