@@ -12,6 +12,7 @@ from treemem.checked_options import checked_count, checked_probability
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.locked_dropout import locked_dropout
+from treemem.ops.controller import ControllerState, ControllerWeights, run_controller, runs_in_cpp
 from treemem.ops.sequence_lengths import Packing, within
 
 LSTMState = tuple[torch.Tensor, torch.Tensor]
@@ -111,7 +112,17 @@ class LSTMStack(torch.nn.Module):
             return h, (hidden[0], cell[0])
         order = to_device(packing.order, inputs.device)
         back = order.argsort()
-        first = [each.index_select(0, order)[None] for each in state]
-        sizes = torch.tensor(packing.sizes)
-        h, hidden, cell = torch.lstm(packing.packed(inputs), sizes, first, weights, True, 1, 0.0, differentiable, False)
-        return packing.padded(h), (hidden[0].index_select(0, back), cell[0].index_select(0, back))
+        hidden, cell = (each.index_select(0, order) for each in state)
+        packed = packing.packed(inputs)
+        if runs_in_cpp(len(packed), [packed, hidden, cell, *weights]):
+            begin = ControllerState(hidden, cell, hidden.new_empty(len(hidden), 0))
+            h, _, (hidden, cell, _), _ = run_controller(
+                "LSTM", packed, packing.sizes, begin, ControllerWeights.of(weights)
+            )
+        else:
+            sizes = torch.tensor(packing.sizes)
+            h, hidden, cell = torch.lstm(
+                packed, sizes, [hidden[None], cell[None]], weights, True, 1, 0.0, differentiable, False
+            )
+            hidden, cell = hidden[0], cell[0]
+        return packing.padded(h), (hidden.index_select(0, back), cell.index_select(0, back))

@@ -106,8 +106,8 @@ class LSTM(RecurrentEncoder):
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
         dropout: dropout probability between layers.
         update_dropout: dropout probability of ``u``. torch's LSTM does not have it.
-        engine: ``"torch"``: torch's LSTM. ``"naive"``: a plain loop with the same weights and numbers. ``"auto"``:
-            torch's LSTM, or the loop if ``update_dropout`` is not 0.
+        engine: ``"torch"``: torch's LSTM, with its steps in C++ where they can be. ``"naive"``: a plain loop with the
+            same weights and numbers. ``"auto"``: torch's LSTM, or the loop if ``update_dropout`` is not 0.
 
     Attributes:
         hidden_size: width of the encoding.

@@ -1,19 +1,69 @@
-"""torch's LSTM, differentiable in evaluation mode too."""
+"""torch's LSTM over packed sequences: in C++ where it can be, and differentiable in evaluation mode too."""
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import accumulate
 
 import torch
+from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
+
+from treemem.ops.controller import ControllerState, ControllerWeights, run_controller, runs_in_cpp
 
 
-def run_lstm(lstm: torch.nn.LSTM, *arguments: Any) -> Any:
-    """Return ``lstm(*arguments)``.
+def run_lstm(
+    lstm: torch.nn.LSTM, sequences: PackedSequence, state: tuple[torch.Tensor, ...] | None = None
+) -> tuple[PackedSequence, tuple[torch.Tensor, ...]]:
+    """Return ``lstm(sequences, state)``. In C++ there is no second derivative.
 
-    In evaluation mode cuDNN keeps nothing for a backward pass, so if gradients are wanted there, torch's own kernels
-    run.
+    Args:
+        lstm: with biases and without projection.
+        sequences: longest first, as they were given.
+        state: ``h`` and ``c`` of all layers and directions where they begin, each ``[layers * directions, sequences,
+            hidden_size]``; zeros by default.
     """
+    data, batch_sizes = sequences.data, sequences.batch_sizes
+    numbers = [data, *lstm.parameters(), *(state or ())]
+    if runs_in_cpp(len(data), numbers):
+        return _run_in_cpp(lstm, data, batch_sizes, state)
     if lstm.training or not torch.is_grad_enabled():
-        return lstm(*arguments)
-    with torch.backends.cudnn.flags(enabled=False):
-        return lstm(*arguments)
+        return lstm(sequences, state)
+    with torch.backends.cudnn.flags(enabled=False):  # in evaluation mode it keeps nothing for a backward pass
+        return lstm(sequences, state)
+
+
+def _run_in_cpp(
+    lstm: torch.nn.LSTM, data: torch.Tensor, batch_sizes: torch.Tensor, state: tuple[torch.Tensor, ...] | None
+) -> tuple[PackedSequence, tuple[torch.Tensor, ...]]:
+    sizes = batch_sizes.tolist()
+    suffixes = ("", "_reverse")[: 1 + lstm.bidirectional]
+    backward = _reversal(sizes)
+    if state is None:
+        zeros = data.new_zeros(lstm.num_layers * len(suffixes), sizes[0], lstm.hidden_size)
+        state = zeros, zeros
+    firsts, lasts = iter(zip(*state, strict=True)), []
+    for layer in range(lstm.num_layers):
+        if layer:
+            data = functional.dropout(data, lstm.dropout, lstm.training)
+        outputs = []
+        for suffix in suffixes:
+            names = (f"{name}_l{layer}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+            weights = ControllerWeights.of([getattr(lstm, name) for name in names])
+            hidden, cell = next(firsts)
+            first = ControllerState(hidden, cell, hidden.new_empty(len(hidden), 0))
+            inputs = data if not suffix else data.index_select(0, backward)
+            found = run_controller("LSTM", inputs, sizes, first, weights)
+            outputs.append(found.states if not suffix else found.states.index_select(0, backward))
+            lasts.append((found.last.hidden, found.last.cell))
+        data = torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0]
+    hidden, cell = (torch.stack(each) for each in zip(*lasts, strict=True))
+    return PackedSequence(data, batch_sizes), (hidden, cell)
+
+
+def _reversal(sizes: list[int]) -> torch.Tensor:
+    """Return the places of packed elements when each sequence is read from its end; it is its own inverse."""
+    starts = torch.tensor([0, *accumulate(sizes)])
+    steps = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    rows = torch.arange(int(starts[-1])) - starts[steps]
+    lengths = (torch.tensor(sizes)[:, None] > torch.arange(sizes[0])).sum(0)
+    return starts[lengths[rows] - 1 - steps] + rows
