@@ -182,19 +182,20 @@ def on_lstm_batch(small: bool, dtype: torch.dtype) -> Operation:
     return Operation(sequences, leaves, partial(run, engine="fused"), others, ("published-loop",))
 
 
-def gru_batch(small: bool, dtype: torch.dtype) -> Operation:
-    """A GRU of 128 units over 64 sequences of 25 to 35 vectors of 32 numbers."""
+def cell_batch(make_cell: Callable[[int, int], StepCell], kernel: str, small: bool, dtype: torch.dtype) -> Operation:
+    """A cell of 128 units over 64 sequences of 25 to 35 vectors of 32 numbers, against torch's ``kernel``."""
     input_size, size, sequences, longest = (3, 8, 5, 6) if small else (32, 128, 64, 35)
     torch.manual_seed(0)
-    cell = GRUCell(input_size, size).to(measured_device(), dtype)
+    cell = make_cell(input_size, size).to(measured_device(), dtype)
     inputs = torch.randn(sequences, longest, input_size, dtype=dtype).to(measured_device()).requires_grad_()
     lengths = torch.randint(longest - 2 if small else 25, longest + 1, (sequences,))
 
     def packed(_: float) -> Tensor:
         given = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-        first = inputs.new_zeros(1, sequences, size)
-        states, _last = torch.gru(
-            given.data, given.batch_sizes, first, [*cell.cell.parameters()], True, 1, 0.0, True, False
+        zeros = inputs.new_zeros(1, sequences, size)
+        first = [zeros, zeros] if kernel == "lstm" else zeros
+        states, *_last = getattr(torch, kernel)(
+            given.data, given.batch_sizes, first, [*cell.parameters()], True, 1, 0.0, True, False
         )
         return pad_packed_sequence(given._replace(data=states), batch_first=True, total_length=longest)[0]
 
@@ -202,8 +203,8 @@ def gru_batch(small: bool, dtype: torch.dtype) -> Operation:
         sequences,
         {"inputs": inputs, **dict(cell.named_parameters())},
         lambda _: run_cell(cell, inputs, lengths=lengths)[0],
-        {"torch-gru": packed},
-        ("torch-gru",),
+        {f"torch-{kernel}": packed},
+        (f"torch-{kernel}",),
     )
 
 
@@ -258,7 +259,8 @@ ENCODERS = (
     OperationWorkload("ordered memory random mixed", partial(random_memory, True)),
     OperationWorkload("ordered memory sharp mixed", sharp_memory),
     OperationWorkload("on-lstm 1150", on_lstm_batch),
-    OperationWorkload("gru 128", gru_batch),
+    OperationWorkload("gru 128", partial(cell_batch, GRUCell, "gru")),
+    OperationWorkload("lstm 128", partial(cell_batch, LSTMCell, "lstm")),
     OperationWorkload("gru 128 with attention", attending_gru_batch),
     OperationWorkload("rnn 32 with a superposition stack", partial(superposition_batch, VanillaCell, 32)),
     OperationWorkload("lstm 64 with a superposition stack", partial(superposition_batch, LSTMCell, 64)),
