@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from treemem.errors import GraphError
 from treemem.nn import GRUCell, LSTMCell, Memory, MemoryCell, ReadOnlyMemory, StepCell, SuperpositionStack, VanillaCell
 from treemem.nn.read_only_memory import ReadOnlyState
 from treemem.nn.step_cells import run_cell
 from treemem.ops import compile_mode, compile_steps
 from treemem.ops.controller import run
+from treemem.ops.superposition_memory import Superposition
 from treemem.ops.threads import torch_threads
 
 LENGTHS = torch.tensor([4, 9, 3, 0, 9, 1, 6])
@@ -133,6 +135,7 @@ def test_in_single_precision_it_is_as_exact_as_that(make: Callable[[int, int], S
 @every_memory
 def test_a_run_goes_on_from_the_state_of_another(make: Callable[[int, int], StepCell], memory: str) -> None:
     cell, inputs, initial = made(make, memory)
+    inputs = torch.cat([inputs, inputs.sin()], 1)
     whole, last = run_cell(cell, inputs, initial)
     begun, state = run_cell(cell, inputs[:, :5], initial)
     rest, after = run_cell(cell, inputs[:, 5:], state)
@@ -162,17 +165,79 @@ def test_a_second_derivative_is_refused(memory: str) -> None:
 
 @needs_compiler
 @every_cell
-def test_outputs_that_were_changed_are_noticed_and_two_passes_give_the_same(
-    make: Callable[[int, int], StepCell],
-) -> None:
+@pytest.mark.parametrize("memory", ["none", "stack that overflows"])
+def test_a_backward_pass_changes_nothing_of_the_callers(make: Callable[[int, int], StepCell], memory: str) -> None:
+    cell, inputs, initial = made(make, memory)
+    outputs, state = run_cell(cell, inputs, initial)
+    results, weights = [outputs, *flat(state)], [*cell.parameters()]
+    incoming = [torch.randn_like(each) for each in results]
+    before = [each.clone() for each in incoming]
+    once, twice = (torch.autograd.grad(results, weights, incoming, retain_graph=True) for _ in range(2))
+    torch.testing.assert_close([once, incoming], [twice, before], rtol=0, atol=0)
+    with compile_steps(False), torch.no_grad():
+        for each in flat(state):
+            each.mul_(2)  # a last state is not needed
+        torch.testing.assert_close(torch.autograd.grad(results, weights, incoming), once, rtol=0, atol=0)
+
+
+@needs_compiler
+@every_cell
+def test_outputs_that_were_changed_are_noticed(make: Callable[[int, int], StepCell]) -> None:
     cell, inputs, initial = made(make, "none")
     outputs, state = run_cell(cell, inputs, initial)
-    weights, last = [*cell.parameters()], flat(state)[0].sum()
-    once, twice = (torch.autograd.grad(last, weights, retain_graph=True) for _ in range(2))
-    torch.testing.assert_close(once, twice, rtol=0, atol=0)
     outputs.detach().mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        last.backward()
+        flat(state)[0].sum().backward()
+
+
+@needs_compiler
+@every_cell
+def test_states_of_another_size_are_refused(make: Callable[[int, int], StepCell]) -> None:
+    for memory in ("none", "attention", "stack that overflows"):
+        cell, inputs, _ = made(make, memory)
+        for sequences in (1, 9):
+            for lengths in (None, LENGTHS):
+                with pytest.raises(GraphError, match="7 sequences need as many states"):
+                    run_cell(cell, inputs, cell.initial(sequences), lengths)
+    cell, inputs, initial = made(make, "stack that overflows")
+    narrow = (torch.zeros(7, 4, 1, dtype=torch.float64),)
+    with pytest.raises(GraphError, match=r"5 controls for a memory of 7 sequences, not 4 .*\[7, 4, 1\]"):
+        run_cell(cell, inputs, initial._replace(memories=narrow))
+    wide = make(3, 6).double()
+    with pytest.raises(GraphError, match=r"h must be \[7, 5\], not \[7, 6\]"):
+        run_cell(made(make, "none")[0], inputs, wide.initial(7))
+
+
+@every_cell
+@every_memory
+def test_nothing_happens_to_sequences_without_tokens(make: Callable[[int, int], StepCell], memory: str) -> None:
+    cell, inputs, initial = made(make, memory)
+    _, state = run_cell(cell, inputs, initial, torch.zeros(7, dtype=torch.int64))
+    torch.testing.assert_close(flat(state), flat(initial), rtol=0, atol=0)
+
+
+@every_memory
+def test_whole_numbers_are_read(memory: str) -> None:
+    cell, inputs, initial = made(GRUCell, memory)
+    found, expected = (
+        everything_read(cell, each, initial) for each in (inputs.detach().round().long(), inputs.detach().round())
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def everything_read(cell: StepCell, inputs: torch.Tensor, initial: Any) -> list[torch.Tensor]:
+    outputs, state = run_cell(cell, inputs, initial, LENGTHS)
+    return [outputs[torch.arange(9) < LENGTHS[:, None]], *flat(state)]
+
+
+@needs_compiler
+def test_stacks_of_all_steps_are_kept_only_for_a_backward_pass() -> None:
+    kept = []
+    stack, sizes = torch.zeros(7, 12, 2), [7] * 9
+    for keeps in (True, False):
+        fields, _ = Superposition(stack, 0.0, 3).begin([stack], sizes, keeps)
+        kept.append(len(fields.tensors[-1]))
+    assert kept == [7 * sum(range(1, 10)), 2 * 7 * 12]
 
 
 @needs_compiler
@@ -194,11 +259,24 @@ def test_cells_and_memories_of_a_users_own_run_step_by_step() -> None:
     assert isinstance(cell, MemoryCell)
     own = MemoryCell(cell.controller, Linear(4), input_size=3, memory_size=2).double()
     own.load_state_dict(cell.state_dict())
+
+    class Doubled(MemoryCell):
+        def forward(self, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+            output, after = super().forward(x, state)
+            return 2 * output, after
+
+    doubled, hooked = (
+        kind(VanillaCell(5, 5), SuperpositionStack(4), input_size=3, memory_size=2).double()
+        for kind in (Doubled, MemoryCell)
+    )
+    for each in (doubled, hooked):
+        each.load_state_dict(cell.state_dict())
+    hooked.controls.register_forward_hook(lambda module, given, output: 2 * output)  # type: ignore[union-attr]
     rectified = MemoryCell(
         lambda width: VanillaCell(width, 5, "relu"), SuperpositionStack(4), input_size=3, memory_size=2
     ).double()
     rectified.load_state_dict(cell.state_dict())
-    for each in (own, rectified):
+    for each in (own, rectified, doubled, hooked):
         found, state = run_cell(each, inputs)
         with compile_steps(False):
             expected, other = run_cell(each, inputs)

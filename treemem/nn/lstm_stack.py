@@ -115,10 +115,9 @@ class LSTMStack(torch.nn.Module):
         hidden, cell = (each.index_select(0, order) for each in state)
         packed = packing.packed(inputs)
         if runs_in_cpp(len(packed), [packed, hidden, cell, *weights]):
-            begin = ControllerState(hidden, cell, hidden.new_empty(len(hidden), 0))
-            h, _, (hidden, cell, _), _ = run_controller(
-                "LSTM", packed, packing.sizes, begin, ControllerWeights.of(weights)
-            )
+            begin = ControllerState.of(hidden, cell)
+            found = run_controller("LSTM", packed, packing.sizes, begin, ControllerWeights.of(weights))
+            h, hidden, cell = found.states, found.last.hidden, found.last.cell
         else:
             sizes = torch.tensor(packing.sizes)
             h, hidden, cell = torch.lstm(

@@ -86,7 +86,7 @@ class Memory(torch.nn.Module, ABC):
     def compiled(self, state: Any) -> CompiledMemory | None:
         """Return how the memory runs in C++ from a state; None if it runs step by step, as it does by default.
 
-        What it has become after the run is the next state. If there is no such result, steps do not change it.
+        What it has become after the run, one tensor, is the next state. Without such a result, steps do not change it.
         """
         return None
 
@@ -359,7 +359,9 @@ class SuperpositionStack(Memory):
     def forward(  # type: ignore[override]
         self, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor, no_op: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the readout after each step, ``[batch, time, top_k * size]``; on a CPU all steps run at once in C++.
+        """Return the readout after each step, ``[batch, time, top_k * size]``.
+
+        On a CPU all steps run at once in C++, without a second derivative.
 
         Args:
             value: ``[batch, time, size]``.
@@ -373,6 +375,7 @@ class SuperpositionStack(Memory):
             type(self) is SuperpositionStack
             and (self.empty == 0 or no_op is None)  # empty rows stay what they are
             and value.dim() == 3
+            and value.shape[2] > 0
             and all(each.shape == value.shape[:2] for each in given)
             and runs_in_cpp(push.numel(), [value, *given], Superposition.source)
         )

@@ -16,7 +16,7 @@ from torch import nn
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.device_copy import to_device
-from treemem.errors import RecipeError
+from treemem.errors import GraphError, RecipeError
 from treemem.nn.cell_states import where
 from treemem.nn.memory import CompiledMemory, Control, Memory
 from treemem.ops.controller import ControllerName, ControllerState, ControllerWeights, run_controller, runs_in_cpp
@@ -378,7 +378,8 @@ class MemoryCell(StepCell):
         With early fusion and one memory that runs in C++, a plain cell, an LSTM or a GRU takes all steps at once there.
         """
         memory, held = self.all_memories()[0], state.memories[0]
-        compiled = memory.compiled(held) if self.fusion == "early" and len(self.memories) == 1 else None
+        alone = type(self) is MemoryCell and self.fusion == "early" and len(self.memories) == 1
+        compiled = memory.compiled(held) if alone and not _has_hooks(self.controller, self.controls) else None
         if compiled is None or not isinstance(self.controls, nn.Linear):
             return super().run(inputs, state, lengths)
         found = _run_in_cpp(self.controller, inputs, state.controller, lengths, state.read, self.controls, compiled)
@@ -485,31 +486,34 @@ def _run_in_cpp(
 ) -> _Found | None:
     """Run a controller, and the memory if there is one, in C++; None if that is not possible."""
     name = _CONTROLLERS.get(type(controller))
-    if name is None:
+    if name is None or (lengths is not None and not bool(lengths.any())):
         return None
     cell: nn.RNNCellBase = controller.cell  # type: ignore[assignment]
-    if isinstance(cell, nn.RNNCell) and cell.nonlinearity != "tanh":
+    if _has_hooks(cell) or (isinstance(cell, nn.RNNCell) and cell.nonlinearity != "tanh"):
         return None
-    weights = ControllerWeights.of(_weights(cell), [*controls.parameters()] if controls else None)
+    weights = ControllerWeights.of(_weights(cell), [controls.weight, controls.bias] if controls else None)
     hidden = state if name == "LSTM" else (state,)
-    of_each = [*hidden, inputs.new_empty(len(inputs), 0) if read is None else read]
-    sources = () if memory is None else (memory.source,)
-    numbers = [inputs, *of_each, *weights, *(memory.of_each if memory else ())]
-    if not runs_in_cpp(inputs.shape[0] * inputs.shape[1], filter(torch.is_floating_point, numbers), *sources):
+    of_each = [*hidden, inputs.new_empty(len(inputs), 0, dtype=weights[0].dtype) if read is None else read]
+    of_memory = memory.of_each if memory else ()
+    count, sources = len(of_each), () if memory is None else (memory.source,)
+    numbers = [*of_each, *weights, *filter(torch.is_floating_point, of_memory)]
+    tokens = inputs.shape[0] * inputs.shape[1]
+    if inputs.device.type != "cpu" or not runs_in_cpp(tokens, numbers, *sources):
         return None
 
     def run(inputs: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         hidden, *cells, read = of_each[:count]
-        first = ControllerState(hidden, cells[0] if cells else hidden.new_empty(0), read)
-        made = memory.make(*of_each[count:]) if memory else None
-        found = run_controller(name, inputs, sizes, first, weights, made)
-        last = [found.last.hidden, found.last.cell][: 1 + len(cells)]
-        return found.states, *last, found.last.read, *found.memory
+        first = ControllerState.of(hidden, *cells)._replace(read=read)
+        found = run_controller(name, inputs, sizes, first, weights, memory.make(*of_each[count:]) if memory else None)
+        return found.states, *[found.last.hidden, found.last.cell][: 1 + len(cells)], found.last.read, *found.memory
 
-    count = len(of_each)
-    outputs, ends = _run_packed(run, inputs.dtype, inputs, [*of_each, *(memory.of_each if memory else ())], lengths)
+    outputs, ends = _run_packed(run, weights.input_weight.dtype, inputs, [*of_each, *of_memory], lengths)
     *last, read = ends[:count]
     return _Found(outputs, tuple(last) if name == "LSTM" else last[0], read, tuple(ends[count:]))
+
+
+def _has_hooks(*modules: nn.Module | None) -> bool:
+    return any(each is not None and (each._forward_hooks or each._forward_pre_hooks) for each in modules)
 
 
 _Kernel = Callable[[torch.Tensor, list[int], list[torch.Tensor]], tuple[torch.Tensor, ...]]
@@ -533,9 +537,14 @@ def _run_packed(
         inputs: ``[batch, time, input_size]``.
         of_each: what each sequence has from the beginning, ``[batch, ...]``; its states come first.
         lengths: of the sequences.
+
+    Raises:
+        GraphError: states of another number of sequences.
     """
-    inputs, *of_each = (each.to(dtype) if each.is_floating_point() else each for each in (inputs, *of_each))
     batch, time = inputs.shape[:2]
+    if any(len(each) != batch for each in of_each):
+        raise GraphError(f"{batch} sequences need as many states, not {[len(each) for each in of_each]}")
+    inputs, *of_each = (inputs.to(dtype), *(each.to(dtype) if each.is_floating_point() else each for each in of_each))
     with torch.autocast(inputs.device.type, enabled=False):
         if lengths is None:
             outputs, *last = kernel(inputs.transpose(0, 1).flatten(0, 1), [batch] * time, of_each)

@@ -17,15 +17,19 @@ def run_lstm(
     """Return ``lstm(sequences, state)``. In C++ there is no second derivative.
 
     Args:
-        lstm: with biases and without projection.
-        sequences: longest first, as they were given.
+        lstm: the layers.
+        sequences: longest first.
         state: ``h`` and ``c`` of all layers and directions where they begin, each ``[layers * directions, sequences,
             hidden_size]``; zeros by default.
     """
     data, batch_sizes = sequences.data, sequences.batch_sizes
-    numbers = [data, *lstm.parameters(), *(state or ())]
-    if runs_in_cpp(len(data), numbers):
-        return _run_in_cpp(lstm, data, batch_sizes, state)
+    layers, count = lstm.num_layers * (1 + lstm.bidirectional), int(batch_sizes[0])
+    plain = type(lstm) is torch.nn.LSTM and lstm.bias and not lstm.proj_size
+    fits = state is None or all(each.shape == (layers, count, lstm.hidden_size) for each in state)
+    if plain and fits and not (sequences.sorted_indices is not None or lstm._forward_hooks or lstm._forward_pre_hooks):
+        state = (data.new_zeros(layers, count, lstm.hidden_size),) * 2 if state is None else state
+        if runs_in_cpp(len(data), [data, *lstm.parameters(), *state]):
+            return _run_in_cpp(lstm, data, batch_sizes, state)
     if lstm.training or not torch.is_grad_enabled():
         return lstm(sequences, state)
     with torch.backends.cudnn.flags(enabled=False):  # in evaluation mode it keeps nothing for a backward pass
@@ -33,14 +37,11 @@ def run_lstm(
 
 
 def _run_in_cpp(
-    lstm: torch.nn.LSTM, data: torch.Tensor, batch_sizes: torch.Tensor, state: tuple[torch.Tensor, ...] | None
+    lstm: torch.nn.LSTM, data: torch.Tensor, batch_sizes: torch.Tensor, state: tuple[torch.Tensor, ...]
 ) -> tuple[PackedSequence, tuple[torch.Tensor, ...]]:
     sizes = batch_sizes.tolist()
     suffixes = ("", "_reverse")[: 1 + lstm.bidirectional]
-    backward = _reversal(sizes)
-    if state is None:
-        zeros = data.new_zeros(lstm.num_layers * len(suffixes), sizes[0], lstm.hidden_size)
-        state = zeros, zeros
+    backward = _reversal(sizes) if lstm.bidirectional else batch_sizes
     firsts, lasts = iter(zip(*state, strict=True)), []
     for layer in range(lstm.num_layers):
         if layer:
@@ -50,9 +51,8 @@ def _run_in_cpp(
             names = (f"{name}_l{layer}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
             weights = ControllerWeights.of([getattr(lstm, name) for name in names])
             hidden, cell = next(firsts)
-            first = ControllerState(hidden, cell, hidden.new_empty(len(hidden), 0))
             inputs = data if not suffix else data.index_select(0, backward)
-            found = run_controller("LSTM", inputs, sizes, first, weights)
+            found = run_controller("LSTM", inputs, sizes, ControllerState.of(hidden, cell), weights)
             outputs.append(found.states if not suffix else found.states.index_select(0, backward))
             lasts.append((found.last.hidden, found.last.cell))
         data = torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0]

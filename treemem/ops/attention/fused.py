@@ -18,16 +18,18 @@ class AttendedRows(ControlledMemory):
 
     Args:
         rows: ``m`` of each sequence, ``[sequences, most, read_size]``.
-        lengths: how many rows each sequence has, int64 ``[sequences]`` on the CPU.
+        lengths: how many rows each sequence has, at most all, int64 ``[sequences]`` on the CPU.
     """
 
     source = Path(__file__).with_name("fused.cpp")
 
     def __init__(self, rows: torch.Tensor, lengths: torch.Tensor) -> None:
-        self.tensors = (rows,)
+        self.tensors, self.control_size = (rows,), rows.shape[2]
         self._lengths = lengths.to(torch.int64).contiguous()
 
-    def begin(self, tensors: Sequence[torch.Tensor], sizes: list[int]) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+    def begin(
+        self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
+    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
         (rows,) = tensors
         weights = empty_rows(rows, sum(sizes), rows.shape[1])
         return Fields((rows.shape[1],), (self._lengths, rows, weights)), ()

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from treemem.errors import GraphError
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import TYPE_NAMES, native_library, structure
 from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
@@ -17,7 +18,10 @@ from treemem.ops.sequence_lengths import of_step_before, shares_of_threads
 
 _LEAST_TOKENS = 32  # that are worth packing the weights
 _LEAST_WORK = 1 << 20  # multiplications that are worth a thread
-_WHAT, _REMEDY = "a recurrent cell in C++", "run the forward pass within treemem.ops.compile_steps(False)"
+_WHAT, _REMEDY = (
+    "a run of a recurrent cell or of a memory in C++",
+    "run the forward pass within treemem.ops.compile_steps(False)",
+)
 
 ControllerName = Literal["RNN", "LSTM", "GRU"]
 
@@ -61,6 +65,11 @@ class ControllerState(NamedTuple):
     cell: torch.Tensor
     read: torch.Tensor
 
+    @classmethod
+    def of(cls, hidden: torch.Tensor, cell: torch.Tensor | None = None) -> ControllerState:
+        """Return the state of a cell that controls nothing."""
+        return cls(hidden, hidden.new_empty(0) if cell is None else cell, hidden.new_empty(len(hidden), 0))
+
 
 class Fields(NamedTuple):
     """What the C++ of a memory reads and writes: the fields of its structure, the numbers first."""
@@ -74,19 +83,24 @@ class ControlledMemory(ABC):
 
     Attributes:
         source: the file, which includes ``controller.h``.
-        tensors: what it is made of, one after the other; a gradient may be wanted of each.
+        control_size: how many numbers control it.
+        tensors: what it is made of, ``[sequences, ...]`` each; a gradient may be wanted of each.
     """
 
     source: Path
+    control_size: int
     tensors: tuple[torch.Tensor, ...]
 
     @abstractmethod
-    def begin(self, tensors: Sequence[torch.Tensor], sizes: list[int]) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+    def begin(
+        self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
+    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
         """Return the fields, and those of their tensors that are results: what the memory has become.
 
         Args:
             tensors: contiguous.
             sizes: how many sequences each step has.
+            keeps: whether there may be a backward pass. It does not read the results.
         """
 
     @abstractmethod
@@ -102,10 +116,11 @@ class ControlledMemory(ABC):
 
 
 class _Nothing(ControlledMemory):
-    source = Path(__file__).with_name("fused.cpp")
-    tensors = ()
+    source, control_size, tensors = Path(__file__).with_name("fused.cpp"), 0, ()
 
-    def begin(self, tensors: Sequence[torch.Tensor], sizes: list[int]) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+    def begin(
+        self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
+    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
         return Fields((), ()), ()
 
     def gradients(
@@ -119,7 +134,7 @@ class ControllerRun(NamedTuple):
 
     Attributes:
         states: ``h`` at every token, ``[tokens, hidden_size]``.
-        reads: what was read after every token, ``[tokens, read_size]``.
+        reads: what was read after every token, ``[tokens, read_size]``. A memory may give 0 at the end of a sequence.
         last: the state after the last token of each sequence; as it began for those without tokens.
         memory: what the memory has become.
     """
@@ -160,7 +175,12 @@ def run_controller(
         first: where each sequence begins.
         weights: of the cell, and of the map to what controls the memory.
         memory: what it controls.
+
+    Raises:
+        GraphError: a state, or a memory, of another size.
     """
+    memory = memory or _Nothing()
+    _check(controller, inputs, sizes, first, weights, memory)
     size, width = first.hidden.shape[1], first.read.shape[1]
     of_input, of_read = weights.input_weight.split([inputs.shape[1], width], 1)
     bias = weights.input_bias + weights.hidden_bias
@@ -168,7 +188,7 @@ def run_controller(
         of_input, of_read = (torch.cat([each[2 * size :], each[: 2 * size]]) for each in (of_input, of_read))
         bias = torch.cat([weights.input_bias[2 * size :], bias[: 2 * size], weights.hidden_bias[2 * size :]])
     maps = (of_input, bias, weights.hidden_weight, of_read, weights.control_weight, weights.control_bias)
-    return _run(controller, inputs, sizes, first, maps, memory or _Nothing())
+    return _run(controller, inputs, sizes, first, maps, memory)
 
 
 def run_known(controls: torch.Tensor, sizes: list[int], read: torch.Tensor, memory: ControlledMemory) -> ControllerRun:
@@ -187,6 +207,32 @@ def run_known(controls: torch.Tensor, sizes: list[int], read: torch.Tensor, memo
     return _run("Known", controls, sizes, ControllerState(nothing, read.new_empty(0), read), maps, memory)
 
 
+def _check(
+    controller: ControllerName,
+    inputs: torch.Tensor,
+    sizes: list[int],
+    first: ControllerState,
+    weights: ControllerWeights,
+    memory: ControlledMemory,
+) -> None:
+    """C++ sees addresses alone."""
+    sequences, size = sizes[0] if sizes else 0, weights.hidden_weight.shape[1]
+    read_size = weights.input_weight.shape[1] - inputs.shape[1]
+    shapes = {
+        "h": (first.hidden, (sequences, size)),
+        "c": (first.cell, (sequences, size) if controller == "LSTM" else (0,)),
+        "what was read": (first.read, (sequences, read_size)),
+    }
+    for name, (tensor, shape) in shapes.items():
+        if tensor.shape != shape:
+            raise GraphError(f"{name} must be {[*shape]}, not {[*tensor.shape]}")
+    if len(weights.control_weight) != memory.control_size or any(len(each) != sequences for each in memory.tensors):
+        raise GraphError(
+            f"the cell has {len(weights.control_weight)} controls for a memory of {sequences} sequences, not "
+            f"{memory.control_size} and tensors of the shapes {[[*each.shape] for each in memory.tensors]}"
+        )
+
+
 def _run(
     controller: str,
     inputs: torch.Tensor,
@@ -195,8 +241,30 @@ def _run(
     maps: tuple[torch.Tensor, ...],
     memory: ControlledMemory,
 ) -> ControllerRun:
-    found = _Run.apply(controller, memory, sizes, inputs, *first, *maps, *memory.tensors)
+    tensors = [inputs, *first, *maps, *memory.tensors]
+    keeps = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    found = _Run.apply(controller, memory, sizes, keeps, *tensors)
     return ControllerRun(found[0], found[1], ControllerState(*found[2:5]), found[5:])
+
+
+class _Tensors(NamedTuple):
+    """Tensors of the structure ``Problem`` in ``controller.h``, in its order after ``sizes`` and ``shares``."""
+
+    of_state: torch.Tensor
+    of_read: torch.Tensor
+    of_control: torch.Tensor
+    control_bias: torch.Tensor
+    hidden: torch.Tensor
+    cell: torch.Tensor
+    read: torch.Tensor
+    hidden_after: torch.Tensor | None  # the backward pass does not read what is after the last step
+    cell_after: torch.Tensor | None
+    read_after: torch.Tensor | None
+    blocks: torch.Tensor
+    states: torch.Tensor
+    cells: torch.Tensor
+    controls: torch.Tensor
+    reads: torch.Tensor
 
 
 class _Run(torch.autograd.Function):
@@ -212,6 +280,7 @@ class _Run(torch.autograd.Function):
         controller: str,
         memory: ControlledMemory,
         sizes: list[int],
+        keeps: bool,
         inputs: torch.Tensor,
         hidden: torch.Tensor,
         cell: torch.Tensor,
@@ -224,29 +293,36 @@ class _Run(torch.autograd.Function):
         control_bias: torch.Tensor,
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
+        library = native_library(memory.source, [inputs])
+        if library is None:
+            raise RuntimeError(f"{_WHAT} cannot run here; see treemem.ops.controller.runs_in_cpp")
         tokens, size, products, controls = len(inputs), hidden.shape[1], len(of_input), len(of_control)
-        given = [each.contiguous() for each in (of_state, of_read, of_control, control_bias, hidden, cell, read)]
-        last = [each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell, read)]
         widths = (len(bias), size, size if len(cell) else 0, controls, read.shape[1])
-        made = [empty_rows(inputs, tokens, width) for width in widths]
+        blocks, *made = (empty_rows(inputs, tokens, width) for width in widths)
         if controller == "Known":
-            made[3] = inputs
+            made[2] = inputs
         else:
-            torch.addmm(bias[:products], inputs, of_input.t(), out=made[0][:, :products])
-            made[0][:, products:] = bias[products:]
+            torch.addmm(bias[:products], inputs, of_input.t(), out=blocks[:, :products])
+            blocks[:, products:] = bias[products:]
+        last = [each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell, read)]
+        given = (of_state, of_read, of_control, control_bias, hidden, cell, read)
+        own = _Tensors._make([*(each.contiguous() for each in given), *last, blocks, *made])
         tensors = tuple(each.contiguous() for each in tensors)
-        fields, results = memory.begin(tensors, sizes)
-        work = of_state.numel() + of_read.numel() + of_control.numel() + 2 * sum(map(_width, fields.tensors))
-        threads = max(1, min(torch.get_num_threads(), tokens * work // _LEAST_WORK))
-        numbers = torch.tensor([*sizes, *shares_of_threads(sizes, threads)], dtype=torch.int64)
+        fields, results = memory.begin(tensors, sizes, keeps)
+        row_sizes = [each[0].numel() for each in fields.tensors if each.dim() > 1 and len(each)]
+        work = of_state.numel() + of_read.numel() + of_control.numel() + 2 * sum(row_sizes)
+        threads = max(1, min(torch.get_num_threads(), len(hidden), tokens * work // _LEAST_WORK))
+        numbers = torch.tensor([*sizes, *shares_of_threads(sizes, threads)], dtype=torch.int64, device="cpu")
+        ctx.library, ctx.suffix, ctx.sizes = library, f"{controller}_{TYPE_NAMES[inputs.dtype]}", sizes
         ctx.numbers = (threads, len(sizes), tokens, size, read.shape[1], controls)
         ctx.memory, ctx.memory_numbers, ctx.num_tensors = memory, fields.numbers, len(tensors)
-        ctx.controller, ctx.sizes = controller, sizes
-        kept = [numbers, *given, *last, *made]
-        ctx.save_for_backward(inputs, of_input, *kept, *tensors, *fields.tensors)
+        memory.tensors = ()  # those that are needed are saved
+        _call("forward", ctx, numbers, own, fields.tensors)
+        kept = [None if any(each is result for result in results) else each for each in fields.tensors]
+        own = own._replace(hidden_after=None, cell_after=None, read_after=None)
+        ctx.save_for_backward(inputs, of_input, numbers, *own, *tensors, *kept)
         ctx.set_materialize_grads(False)
-        _call("forward", ctx, kept, fields.tensors)
-        return made[1], made[4], *last, *results
+        return made[0], made[3], *last, *results
 
     @staticmethod
     def backward(
@@ -254,37 +330,35 @@ class _Run(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of all tensors that have one."""
         refuse_transforms(_WHAT, f"; {_REMEDY}")
-        inputs, of_input, *others = ctx.saved_tensors
-        kept, tensors, fields = others[:16], others[16 : 16 + ctx.num_tensors], others[16 + ctx.num_tensors :]
-        of_state, hidden, read = kept[1], kept[5], kept[7]
-        blocks, states, _cells, controls, reads = kept[11:16]
+        inputs, of_input, numbers, *others = ctx.saved_tensors
+        count = len(_Tensors._fields)
+        own, others = _Tensors._make(others[:count]), others[count:]
+        tensors, fields = others[: ctx.num_tensors], others[ctx.num_tensors :]
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             d_states, d_reads = (None if each is None else each.contiguous() for each in (d_states, d_reads))
-            pairs = zip(d_others[:3], kept[5:8], strict=True)
-            d_first = [_own(gradient, first) for gradient, first in pairs]
-            d_blocks, d_controls = torch.empty_like(blocks), torch.empty_like(controls)
+            firsts = (own.hidden, own.cell, own.read)
+            d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
+            d_blocks, d_controls = torch.empty_like(own.blocks), torch.empty_like(own.controls)
             of_memory = ctx.memory.gradients(tensors, d_others[3:])
-            found = _pointers([d_states, d_reads, *d_first, d_blocks, d_controls])
-            _call("backward", ctx, kept, fields, structure(*found), structure(*_pointers(of_memory)))
-            to_input, to_state = d_blocks[:, : len(of_input)], d_blocks[:, blocks.shape[1] - len(of_state) :]
+            gradients = structure(*_pointers([d_states, d_reads, *d_firsts, d_blocks, d_controls]))
+            _call("backward", ctx, numbers, own, fields, gradients, structure(*_pointers(of_memory)))
+            to_input = d_blocks[:, : len(of_input)]
+            to_state = d_blocks[:, own.blocks.shape[1] - len(own.of_state) :]
             of_tensors = [
-                d_controls if ctx.controller == "Known" else to_input @ of_input,
-                *d_first,
+                to_input @ of_input if len(of_input) else d_controls,
+                *d_firsts,
                 *(to_input.t() @ inputs, d_blocks.sum(0)),
-                to_state.t() @ of_step_before(hidden, states, ctx.sizes),
-                to_input.t() @ of_step_before(read, reads, ctx.sizes),
-                *(d_controls.t() @ states, d_controls.sum(0)),
+                to_state.t() @ of_step_before(own.hidden, own.states, ctx.sizes),
+                to_input.t() @ of_step_before(own.read, own.reads, ctx.sizes),
+                *(d_controls.t() @ own.states, d_controls.sum(0)),
                 *of_memory,
             ]
-        return None, None, None, *without_second_derivative(of_tensors, _WHAT, _REMEDY)
+        return None, None, None, None, *without_second_derivative(of_tensors, _WHAT, _REMEDY)
 
 
-def _own(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+def own_gradient(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    """Return a gradient, of the shape of ``like``, that may be overwritten: 0 if there is none."""
     return torch.zeros_like(like) if gradient is None else gradient.clone(memory_format=torch.contiguous_format)
-
-
-def _width(rows: torch.Tensor) -> int:
-    return 0 if rows.dim() < 2 else rows[0].numel()
 
 
 def _pointers(tensors: Iterable[torch.Tensor | None]) -> list[int]:
@@ -294,13 +368,12 @@ def _pointers(tensors: Iterable[torch.Tensor | None]) -> list[int]:
 def _call(
     name: str,
     ctx: Any,
-    kept: Sequence[torch.Tensor],
-    fields: Sequence[torch.Tensor],
+    numbers: torch.Tensor,
+    own: _Tensors,
+    fields: Sequence[torch.Tensor | None],
     *gradients: ctypes.Array[ctypes.c_int64],
 ) -> None:
     """Call C++ with what the run and the memory have."""
-    numbers, *others = kept
-    problem = structure(*ctx.numbers, *_pointers([numbers, numbers[len(ctx.sizes) :], *others]))
-    library = native_library(ctx.memory.source, others)
-    function = getattr(library, f"{name}_{ctx.controller}_{TYPE_NAMES[others[0].dtype]}")
+    problem = structure(*ctx.numbers, *_pointers([numbers, numbers[len(ctx.sizes) :], *own]))
+    function = getattr(ctx.library, f"{name}_{ctx.suffix}")
     function(problem, structure(*ctx.memory_numbers, *_pointers(fields)), *gradients)

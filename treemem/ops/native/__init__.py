@@ -48,7 +48,7 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
     """Return the compiled functions of a source, or None if they cannot be used.
 
     They need a C++ compiler, unless compiling is switched off, and tensors on a CPU of one type, float32 or float64.
-    They run neither under autocast nor within transforms of ``torch.func``.
+    They run neither under autocast nor within transforms of ``torch.func`` or a mode that sees each operation.
 
     The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes. If compiling
     fails, there is one warning.
@@ -63,7 +63,11 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
     transformed = getattr(torch._C, "_are_functorch_transforms_active", None)
     if transformed is not None and transformed():
         return None
+    if torch._C._len_torch_dispatch_stack():  # a mode that must see each operation, such as one that traces
+        return None
     first, *others = tensors
+    if any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in (first, *others)):
+        return None
     if first.dtype not in TYPE_NAMES or any(each.device.type != "cpu" for each in (first, *others)):
         return None
     return _library(source, *definitions) if all(each.dtype == first.dtype for each in others) else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from treemem.ops.controller import ControlledMemory, Fields, run_known
+from treemem.ops.controller import ControlledMemory, Fields, own_gradient, run_known
 from treemem.ops.large_pages import empty_rows
 
 
@@ -21,22 +21,23 @@ class Superposition(ControlledMemory):
     Args:
         stacks: of each sequence, ``[sequences, depth, value_size]``.
         empty: what an empty row holds.
-        actions: how many there are, 2 or 3.
+        actions: how many there are: 2, or 3 with no_op.
     """
 
     source = Path(__file__).with_name("fused.cpp")
 
     def __init__(self, stacks: torch.Tensor, empty: float, actions: int) -> None:
-        self.tensors = (stacks,)
+        self.tensors, self.control_size = (stacks,), stacks.shape[2] + actions
         self._empty, self._actions = empty, actions
         self._is_empty = not stacks.requires_grad and bool((stacks == empty).all())
-        self._keeps_all = torch.is_grad_enabled()
 
-    def begin(self, tensors: Sequence[torch.Tensor], sizes: list[int]) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+    def begin(
+        self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
+    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
         (stacks,) = tensors
         sequences, depth, size = stacks.shape
         before = 0 if self._is_empty else depth
-        if self._keeps_all:
+        if keeps:
             rows = [count * min(depth, before + step) for step, count in enumerate(sizes, 1)]
             starts = [0, *accumulate(rows)]
         else:
@@ -44,16 +45,15 @@ class Superposition(ControlledMemory):
             starts[len(sizes) :] = [2 * sequences * depth]
         last = stacks.clone(memory_format=torch.contiguous_format)
         tensors = (
-            torch.tensor(starts, dtype=torch.int64) * size,
+            torch.tensor(starts, dtype=torch.int64, device="cpu") * size,
             *(stacks.new_full((1,), self._empty), stacks, last, empty_rows(stacks, starts[-1], size)),
         )
-        return Fields((size, self._actions, depth, before, int(self._keeps_all)), tensors), (last,)
+        return Fields((size, self._actions, depth, before, int(keeps)), tensors), (last,)
 
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
     ) -> list[torch.Tensor | None]:
-        (own,) = of_results
-        return [torch.zeros_like(tensors[0]) if own is None else own.clone(memory_format=torch.contiguous_format)]
+        return [own_gradient(of_results[0], tensors[0])]
 
 
 def stack_readouts(
