@@ -195,6 +195,7 @@ def test_wrong_actions_are_refused() -> None:
             NondeterministicStack(**options)  # type: ignore[arg-type]
     for memory in (stack, NeuralQueue(), SuperpositionStack(5)):
         assert memory(value[:, :0], torch.rand(2, 0), torch.rand(2, 0)).shape == (2, 0, 4)
+        assert memory(torch.zeros(2, 30, 0), torch.rand(2, 30), torch.rand(2, 30)).shape == (2, 30, 0)
 
 
 def test_the_trace_of_an_automaton_has_what_it_reads() -> None:

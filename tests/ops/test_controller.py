@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from treemem.errors import GraphError
 from treemem.nn import GRUCell, LSTMCell, Memory, MemoryCell, ReadOnlyMemory, StepCell, SuperpositionStack, VanillaCell
@@ -228,6 +230,27 @@ def test_whole_numbers_are_read(memory: str) -> None:
 def everything_read(cell: StepCell, inputs: torch.Tensor, initial: Any) -> list[torch.Tensor]:
     outputs, state = run_cell(cell, inputs, initial, LENGTHS)
     return [outputs[torch.arange(9) < LENGTHS[:, None]], *flat(state)]
+
+
+@every_cell
+@every_memory
+def test_tensors_without_memory_are_not_given_to_cpp(make: Callable[[int, int], StepCell], memory: str) -> None:
+    cell, inputs, _ = made(make, memory)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert run_cell(cell, inputs)[0].shape == (7, 9, 5)
+    with FakeTensorMode():
+        fake, numbers = make(3, 5), torch.randn(7, 9, 3)
+        first = fake.initial(7)
+    assert run_cell(fake, numbers, first)[0].shape == (7, 9, 5)
+
+
+@every_cell
+def test_a_traced_run_computes_the_same(make: Callable[[int, int], StepCell]) -> None:
+    cell, inputs, _ = made(make, "none")
+    numbers = inputs.detach()
+    with torch.no_grad():
+        traced = make_fx(lambda x: run_cell(cell, x)[0])(numbers)
+        torch.testing.assert_close(traced(numbers + 1), run_cell(cell, numbers + 1)[0], rtol=0, atol=1e-12)
 
 
 @needs_compiler

@@ -40,20 +40,21 @@ def _run_in_cpp(
     lstm: torch.nn.LSTM, data: torch.Tensor, batch_sizes: torch.Tensor, state: tuple[torch.Tensor, ...]
 ) -> tuple[PackedSequence, tuple[torch.Tensor, ...]]:
     sizes = batch_sizes.tolist()
-    suffixes = ("", "_reverse")[: 1 + lstm.bidirectional]
-    backward = _reversal(sizes) if lstm.bidirectional else batch_sizes
+    directions: list[tuple[str, torch.Tensor | None]] = [("", None)]
+    if lstm.bidirectional:
+        directions.append(("_reverse", _reversal(sizes)))
     firsts, lasts = iter(zip(*state, strict=True)), []
     for layer in range(lstm.num_layers):
         if layer:
             data = functional.dropout(data, lstm.dropout, lstm.training)
         outputs = []
-        for suffix in suffixes:
+        for suffix, reversal in directions:
             names = (f"{name}_l{layer}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
             weights = ControllerWeights.of([getattr(lstm, name) for name in names])
             hidden, cell = next(firsts)
-            inputs = data if not suffix else data.index_select(0, backward)
+            inputs = data if reversal is None else data.index_select(0, reversal)
             found = run_controller("LSTM", inputs, sizes, ControllerState.of(hidden, cell), weights)
-            outputs.append(found.states if not suffix else found.states.index_select(0, backward))
+            outputs.append(found.states if reversal is None else found.states.index_select(0, reversal))
             lasts.append((found.last.hidden, found.last.cell))
         data = torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0]
     hidden, cell = (torch.stack(each) for each in zip(*lasts, strict=True))
