@@ -13,7 +13,19 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
 from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
-from treemem.nn import GRUCell, LSTMCell, MemoryCell, ReadOnlyMemory, StepCell, SuperpositionStack, VanillaCell
+from treemem.nn import (
+    GRUCell,
+    LSTMCell,
+    Memory,
+    MemoryCell,
+    NeuralDeque,
+    NeuralStack,
+    ReadOnlyMemory,
+    RegisterMemory,
+    StepCell,
+    SuperpositionStack,
+    VanillaCell,
+)
 from treemem.nn.ordered_memory import MemoryMaps
 from treemem.nn.step_cells import run_cell
 from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
@@ -231,13 +243,19 @@ def attending_gru_batch(small: bool, dtype: torch.dtype) -> Operation:
     )
 
 
-def superposition_batch(
-    make_cell: Callable[[int, int], StepCell], size: int, small: bool, dtype: torch.dtype
+def controlled_batch(
+    make_cell: Callable[[int, int], StepCell],
+    size: int,
+    make_memory: Callable[[int], Memory],
+    rows: int,
+    value_size: int,
+    small: bool,
+    dtype: torch.dtype,
 ) -> Operation:
-    """A controller with a stack of 150 rows of 8 numbers over 32 sequences of 80 vectors of 16 numbers."""
-    size, sequences, time, depth = (8, 5, 9, 4) if small else (size, 32, 80, 150)
+    """A controller with a memory, which may have so many rows, over 32 sequences of 80 vectors of 16 numbers."""
+    size, sequences, time, rows = (8, 5, 9, 4) if small else (size, 32, 80, rows)
     torch.manual_seed(0)
-    cell = MemoryCell(lambda width: make_cell(width, size), SuperpositionStack(depth), 16, 8)
+    cell = MemoryCell(lambda width: make_cell(width, size), make_memory(rows), 16, value_size)
     cell.to(measured_device(), dtype)
     inputs = torch.randn(sequences, time, 16, dtype=dtype).to(measured_device()).requires_grad_()
 
@@ -262,7 +280,28 @@ ENCODERS = (
     OperationWorkload("gru 128", partial(cell_batch, GRUCell, "gru")),
     OperationWorkload("lstm 128", partial(cell_batch, LSTMCell, "lstm")),
     OperationWorkload("gru 128 with attention", attending_gru_batch),
-    OperationWorkload("rnn 32 with a superposition stack", partial(superposition_batch, VanillaCell, 32)),
-    OperationWorkload("lstm 64 with a superposition stack", partial(superposition_batch, LSTMCell, 64)),
+    OperationWorkload(
+        "rnn 32 with a superposition stack", partial(controlled_batch, VanillaCell, 32, SuperpositionStack, 150, 8)
+    ),
+    OperationWorkload(
+        "lstm 64 with a superposition stack", partial(controlled_batch, LSTMCell, 64, SuperpositionStack, 150, 8)
+    ),
+    OperationWorkload(
+        "rnn 128 with a neural stack", partial(controlled_batch, VanillaCell, 128, lambda _: NeuralStack(), 0, 32)
+    ),
+    OperationWorkload(
+        "rnn 128 with a neural deque", partial(controlled_batch, VanillaCell, 128, lambda _: NeuralDeque(), 0, 32)
+    ),
+    OperationWorkload(
+        "lstm 64 with registers",
+        partial(
+            controlled_batch,
+            LSTMCell,
+            64,
+            partial(RegisterMemory, similarity="cosine", write="erase-and-add"),
+            24,
+            16,
+        ),
+    ),
 )
 ENCODER_BASELINES = ("published-loop", "torch-lstm", "torch-gru", "step-by-step", "uncompiled", "skipping", "products")

@@ -16,7 +16,16 @@ import torch
 from treemem.checked_options import checked_count, checked_flag, checked_scale
 from treemem.errors import GraphError, RecipeError
 from treemem.ops.controller import ControlledMemory, runs_in_cpp
-from treemem.ops.strength_memory import End, StrengthState, popped, read_weights, run_sequence, strength_step
+from treemem.ops.strength_memory import (
+    End,
+    Strengths,
+    StrengthState,
+    popped,
+    read_weights,
+    run_sequence,
+    strength_step,
+    with_room,
+)
 from treemem.ops.superposition_memory import Superposition, list_step, stack_readouts, stack_step
 
 _ACTIONS = ("push", "pop", "no_op", "insert", "left", "right")
@@ -47,11 +56,13 @@ class CompiledMemory(NamedTuple):
         source: the file.
         of_each: what the memory has of each sequence, ``[batch, ...]``.
         make: makes the memory in C++ of these tensors, with the sequences in another order.
+        after: makes the next state of what the memory in C++ has become; None if steps do not change the memory.
     """
 
     source: Path
     of_each: tuple[torch.Tensor, ...]
     make: Callable[..., ControlledMemory]
+    after: Callable[..., Any] | None
 
 
 class Memory(torch.nn.Module, ABC):
@@ -83,10 +94,12 @@ class Memory(torch.nn.Module, ABC):
         """Return the width of the readout for values of width ``size``."""
         return size
 
-    def compiled(self, state: Any) -> CompiledMemory | None:
+    def compiled(self, state: Any, steps: int) -> CompiledMemory | None:
         """Return how the memory runs in C++ from a state; None if it runs step by step, as it does by default.
 
-        What it has become after the run, one tensor, is the next state. Without such a result, steps do not change it.
+        Args:
+            state: of the memory.
+            steps: how many there will be at most.
         """
         return None
 
@@ -199,6 +212,12 @@ class _OneEnded(Memory):
             Control(("pop",), 0, "sigmoid", bias=-1.0),
         )
 
+    def compiled(self, state: StrengthState, steps: int) -> CompiledMemory | None:
+        """All of it; that of a user's subclass step by step."""
+        if type(self) not in (NeuralStack, NeuralQueue):
+            return None
+        return _compiled_strengths(state, steps, (self.end,), self.read_strength)
+
     def forward(self, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Return the readout after each step, ``[batch, time, size]``, without a Python loop over steps.
 
@@ -213,6 +232,20 @@ class _OneEnded(Memory):
         if not bool((push >= 0).all() & (pop >= 0).all()):
             raise GraphError("a strength of push or pop is negative or NaN; strengths must be at least 0")
         return run_sequence(value, push, pop, self.end, self.read_strength)
+
+
+def _compiled_strengths(
+    state: StrengthState, steps: int, ends: tuple[End, ...], read_strength: float = 1.0
+) -> CompiledMemory:
+    pushed_below = steps if len(ends) == 2 else 0
+
+    def made(strength: torch.Tensor, items: torch.Tensor) -> Strengths:
+        return Strengths(strength, items, pushed_below, state.items.shape[1], ends, read_strength)
+
+    def after(strength: torch.Tensor, items: torch.Tensor) -> StrengthState:
+        return StrengthState(strength, items, below=state.below + pushed_below)
+
+    return CompiledMemory(Strengths.source, with_room(state.strength, state.items, pushed_below, steps), made, after)
 
 
 class NeuralStack(_OneEnded):
@@ -285,6 +318,10 @@ class NeuralDeque(Memory):
         weight = torch.stack([read_weights(strength, "top"), read_weights(strength, "bottom")], 1)
         return StrengthState(strength, items, below=state.below + 1), torch.bmm(weight, items).flatten(1)
 
+    def compiled(self, state: StrengthState, steps: int) -> CompiledMemory | None:
+        """All of it; that of a subclass step by step."""
+        return _compiled_strengths(state, steps, ("top", "bottom")) if type(self) is NeuralDeque else None
+
     def controls(self, size: int) -> tuple[Control, ...]:
         """The controls of the stack, two of each."""
         return (
@@ -349,12 +386,15 @@ class SuperpositionStack(Memory):
         state = stack_step(state, value, push, pop, no_op, self.empty)
         return state, state[:, : self.top_k].flatten(1)
 
-    def compiled(self, state: torch.Tensor) -> CompiledMemory | None:
+    def compiled(self, state: torch.Tensor, steps: int) -> CompiledMemory | None:
         """All of it; that of a subclass step by step."""
         if type(self) is not SuperpositionStack:
             return None
-        actions = 3 if self.no_op else 2
-        return CompiledMemory(Superposition.source, (state,), lambda stacks: Superposition(stacks, self.empty, actions))
+
+        def made(stacks: torch.Tensor) -> Superposition:
+            return Superposition(stacks, self.empty, 3 if self.no_op else 2)
+
+        return CompiledMemory(Superposition.source, (state,), made, lambda stacks: stacks)
 
     def forward(  # type: ignore[override]
         self, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor, no_op: torch.Tensor | None = None

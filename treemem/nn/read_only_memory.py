@@ -97,11 +97,11 @@ class ReadOnlyMemory(Memory):
         """``query``: the controller's output itself, or a linear map of it."""
         return (Control(("query",), self.size, "output" if self.form == "dot" else "linear"),)
 
-    def compiled(self, state: ReadOnlyState) -> CompiledMemory | None:
+    def compiled(self, state: ReadOnlyState, steps: int) -> CompiledMemory | None:
         """The bilinear form; that of a subclass step by step."""
         if type(self) is not ReadOnlyMemory or self.form != "bilinear":
             return None
-        return CompiledMemory(AttendedRows.source, (state.rows, state.present.sum(1)), AttendedRows)
+        return CompiledMemory(AttendedRows.source, (state.rows, state.present.sum(1)), AttendedRows, None)
 
     def readout_size(self, size: int) -> int:
         """That of the rows."""

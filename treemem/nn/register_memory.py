@@ -10,8 +10,10 @@ import torch.nn.functional as F
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.errors import GraphError
-from treemem.nn.memory import Control, Memory
+from treemem.nn.memory import CompiledMemory, Control, Memory
 from treemem.ops.register_memory import (
+    RegisterForm,
+    Registers,
     Similarity,
     chosen_row,
     content_weights,
@@ -164,6 +166,36 @@ class RegisterMemory(Memory):
             return sampled_row(weights) if self.training else chosen_row(weights, weights.argmax(-1))
         weights = straight_through(weights) if self.addressing == "straight-through" else weights
         return weights, weights.new_zeros(len(weights))
+
+    def compiled(self, state: RegisterState, steps: int) -> CompiledMemory | None:
+        """All but rows that are drawn; that of a subclass step by step."""
+        prefix, key_size, width = state.rows.shape[1] - self.rows, self.key_size or 0, state.rows.shape[2]
+        fits = state.read_weights.shape[1] == state.rows.shape[1] and state.write_weights.shape[1] == self.rows
+        if type(self) is not RegisterMemory or self.addressing == "reinforce" or not fits:
+            return None
+        form = RegisterForm(
+            width - key_size,
+            key_size,
+            prefix,
+            self.rows,
+            self.similarity == "cosine",
+            self.location,
+            self.max_shift,
+            self.write == "erase-and-add",
+            self.addressing == "straight-through",
+        )
+        read_only, written = state.rows.split([prefix, self.rows], 1)
+        whole = torch.cat([written.flatten(1), state.read_weights, state.write_weights], 1)
+
+        def made(whole: torch.Tensor, read_only: torch.Tensor) -> Registers:
+            return Registers(whole, read_only, form)
+
+        def after(whole: torch.Tensor) -> RegisterState:
+            rows, read, write = whole.split([self.rows * width, prefix + self.rows, self.rows], 1)
+            rows = with_prefix(read_only, rows.unflatten(1, (self.rows, width)))
+            return RegisterState(rows, read, write, state.log_probability)
+
+        return CompiledMemory(Registers.source, (whole, read_only), made, after)
 
     def controls(self, size: int) -> tuple[Control, ...]:
         """``value`` by tanh; for each head a key, ``gate`` by a sigmoid and what else the options need.

@@ -379,14 +379,16 @@ class MemoryCell(StepCell):
         """
         memory, held = self.all_memories()[0], state.memories[0]
         alone = type(self) is MemoryCell and self.fusion == "early" and len(self.memories) == 1
-        compiled = memory.compiled(held) if alone and not _has_hooks(self.controller, self.controls) else None
+        compiled = (
+            memory.compiled(held, inputs.shape[1]) if alone and not _has_hooks(self.controller, self.controls) else None
+        )
         if compiled is None or not isinstance(self.controls, nn.Linear):
             return super().run(inputs, state, lengths)
         found = _run_in_cpp(self.controller, inputs, state.controller, lengths, state.read, self.controls, compiled)
         if found is None:
             return super().run(inputs, state, lengths)
-        if found.memory:
-            after = MemoryCellState(found.state, found.memory, found.read)
+        if compiled.after:
+            after = MemoryCellState(found.state, (compiled.after(*found.memory),), found.read)
         else:  # it does not change, and what is read last is not computed
             hidden = found.state[0] if isinstance(found.state, tuple) else found.state
             held, read = memory.step(held, *self.arguments(hidden)[0])

@@ -10,11 +10,14 @@ from treemem.ops.register_memory.addressing import (
     sharpened,
     shifted,
 )
+from treemem.ops.register_memory.fused import RegisterForm, Registers
 from treemem.ops.register_memory.hard import ChosenRow, chosen_row, sampled_row, straight_through
 from treemem.ops.register_memory.rows import convex_write, erase_and_add, read_rows, with_prefix
 
 __all__ = [
     "ChosenRow",
+    "RegisterForm",
+    "Registers",
     "Similarity",
     "chosen_row",
     "content_weights",

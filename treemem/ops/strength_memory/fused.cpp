@@ -1,0 +1,197 @@
+// A neural stack, queue or deque with a controller: Grefenstette et al. 2015, eq. 1-3 and 6-7, and section 3.3.
+
+#include "controller.h"
+
+extern "C" {
+
+// A control has, for each end that is read, the value pushed, tanh, then the strengths of pushes, then of pops, sigmoid.
+// A memory that is read at both ends has those of the top first, and pushes at both; others push at the top.
+//
+// Items lie in places: those before the first step from `begin` on, pushed ones beside them. Items are read where they
+// came from, the first ones or the controls.
+struct Fields {
+  int64_t value_size, most, begin, filled;  // of places, `most` altogether and `filled` before the first step
+  int64_t reads_top, reads_bottom;
+  int64_t all_kept;                       // the strengths of all steps, or only the last ones
+  const int64_t* tokens;                  // [num_steps], the number of the first token of each step
+  const void* read_strength;              // [1]
+  const void *first_strengths, *first_items;  // [sequences, most], [sequences, most, value_size]
+  void *strengths, *items;                // the last ones, the same
+  void* history;                          // [num_tokens, most], strengths after each step
+};
+
+// Those of the last ones come in, and become those of the first ones.
+struct MemoryGradients {
+  void *strengths, *items;  // [sequences, most], [sequences, most, value_size]
+};
+}
+
+namespace {
+
+// Items in the order from an end on.
+struct Order {
+  int64_t nearest, step;
+  int64_t operator[](int64_t k) const { return nearest + k * step; }
+};
+
+template <typename T, class Controller>
+struct Strengths {
+  const Problem& p;
+  const Fields& f;
+  const MemoryGradients* gradients;
+  const int64_t V, ends, room;
+  const T read_strength;
+
+  struct Buffers {
+    Buffer<T> strengths, sums;
+
+    explicit Buffers(const Strengths& memory) : strengths(memory.room), sums(memory.room) {}
+  };
+
+  Strengths(const Problem& p, const Fields& f, const MemoryGradients* gradients)
+      : p(p), f(f), gradients(gradients), V(f.value_size), ends(f.reads_top + f.reads_bottom), room(f.most),
+        read_strength(*static_cast<const T*>(f.read_strength)) {}
+
+  int64_t below(int64_t steps) const { return ends == 2 ? steps : 0; }  // items pushed at the bottom by then
+  int64_t first(int64_t steps) const { return f.begin - below(steps); }
+  int64_t count(int64_t steps) const { return f.filled + steps + below(steps); }
+  bool is_top(int64_t end) const { return end == 0 && f.reads_top; }
+  Order order(int64_t end, int64_t steps) const {
+    return is_top(end) ? Order{first(steps) + count(steps) - 1, -1} : Order{first(steps), 1};
+  }
+
+  T* before(Place at) const {
+    if (!at.step) return const_cast<T*>(static_cast<const T*>(f.first_strengths)) + at.row * room;
+    return f.all_kept ? static_cast<T*>(f.history) + (f.tokens[at.step - 1] + at.row) * room : after(at);
+  }
+  T* after(Place at) const {
+    return f.all_kept ? static_cast<T*>(f.history) + at.token * room : static_cast<T*>(f.strengths) + at.row * room;
+  }
+
+  const T* item(int64_t place, int64_t row) const {
+    const int64_t above = place - f.begin - f.filled;
+    if (place >= f.begin && above < 0) return static_cast<const T*>(f.first_items) + (row * room + place) * V;
+    const int64_t step = above < 0 ? f.begin - 1 - place : above;
+    return static_cast<const T*>(p.controls) + (f.tokens[step] + row) * p.control_size + (above < 0 ? V : 0);
+  }
+
+  void forward(Place at, T* control, T* readout, Buffers&) const {
+    if (Controller::kBlocks)
+      for (int64_t i = 0; i < p.control_size; ++i)
+        control[i] = i < ends * V ? hyperbolic_tangent(control[i]) : sigmoid(control[i]);
+    const T *pushes = control + ends * V, *pops = pushes + ends, *old = before(at);
+    T* strengths = after(at);
+    const int64_t begin = first(at.step), items = count(at.step), next = at.step + 1;
+    if (strengths != old) std::copy_n(old + begin, items, strengths + begin);
+    for (int64_t end = 0; end < ends; ++end) pop(strengths, order(end, at.step), items, pops[end]);
+    strengths[begin + items] = pushes[0];
+    if (ends == 2) strengths[begin - 1] = pushes[1];
+    for (int64_t end = 0; end < ends; ++end) read(strengths, order(end, next), count(next), at.row, readout + end * V);
+    if (!at.ends) return;
+    T* last = static_cast<T*>(f.strengths) + at.row * room;
+    if (last != strengths) std::copy_n(strengths + first(next), count(next), last + first(next));
+    for (int64_t place = first(next); place < first(next) + count(next); ++place)
+      std::copy_n(item(place, at.row), V, static_cast<T*>(f.items) + (at.row * room + place) * V);
+  }
+
+  static T positive(T x) { return x < T(0) ? T(0) : x; }  // NaN stays
+
+  static void pop(T* strengths, Order order, int64_t items, T amount) {
+    T nearer = 0;
+    for (int64_t k = 0; k < items && (!k || !(nearer >= amount)); ++k) {
+      T& own = strengths[order[k]];
+      const T left = k ? amount - nearer : amount;
+      nearer += own;
+      own = positive(own - left);
+    }
+  }
+
+  void read(const T* strengths, Order order, int64_t items, int64_t row, T* readout) const {
+    std::fill_n(readout, V, T(0));
+    T nearer = 0;
+    for (int64_t k = 0; k < items && !(nearer >= read_strength); ++k) {
+      const T own = strengths[order[k]], weight = own < read_strength - nearer ? own : read_strength - nearer;
+      nearer += own;
+      if (weight == T(0)) continue;
+      const T* from = item(order[k], row);
+      SIMD
+      for (int64_t i = 0; i < V; ++i) readout[i] += weight * from[i];
+    }
+  }
+
+  void backward(Place at, const T* control, const T* d_readout, T* d_control, Buffers& buffers) const {
+    T *d = static_cast<T*>(gradients->strengths) + at.row * room, *d_items = static_cast<T*>(gradients->items) + at.row * room * V;
+    const T *strengths = after(at), *old = before(at), *pops = control + ends * (V + 1);
+    T *of_pushes = d_control + ends * V, *of_pops = of_pushes + ends;
+    const int64_t begin = first(at.step), items = count(at.step), next = at.step + 1;
+    for (int64_t end = 0; end < ends; ++end)
+      read_backward(strengths, order(end, next), count(next), at.row, d_readout + end * V, d, d_items, buffers.sums.get());
+    for (int64_t end = 0; end < ends; ++end) {  // what was pushed
+      const int64_t place = end ? begin - 1 : begin + items;
+      of_pushes[end] = d[place];
+      std::copy_n(d_items + place * V, V, d_control + end * V);
+      d[place] = 0;
+      std::fill_n(d_items + place * V, V, T(0));
+    }
+    if (ends == 2) {
+      T* between = buffers.strengths.get();
+      std::copy_n(old + begin, items, between + begin);
+      pop(between, order(0, at.step), items, pops[0]);
+      of_pops[1] = pop_backward(between, strengths, order(1, at.step), items, pops[1], d);
+      strengths = between;
+    }
+    of_pops[0] = pop_backward(old, strengths, order(0, at.step), items, pops[0], d);
+    if (!Controller::kBlocks) return;
+    for (int64_t i = 0; i < p.control_size; ++i)
+      d_control[i] *= i < ends * V ? T(1) - control[i] * control[i] : control[i] * (T(1) - control[i]);
+  }
+
+  // With torch's subgradients: a half for each side of a minimum of equals, 0 for max(0, x) at 0.
+  void read_backward(const T* strengths, Order order, int64_t items, int64_t row, const T* d_readout, T* d, T* d_items, T* sums) const {
+    T nearer = 0;
+    int64_t read = 0;
+    for (; read < items && !(nearer >= read_strength); ++read) {
+      const int64_t place = order[read];
+      const T own = strengths[place], left = read_strength - nearer, weight = own < left ? own : left;
+      nearer += own;
+      sums[read] = 0;
+      if (own == T(0) && read && read < items - 1) continue;  // popped, or it was 0 before: no gradient reaches it
+      const T* from = item(place, row);
+      T *to = d_items + place * V, of_weight = 0;
+      SIMD_SUM(of_weight)
+      for (int64_t i = 0; i < V; ++i) of_weight += from[i] * d_readout[i], to[i] += weight * d_readout[i];
+      sums[read] = (own > left ? T(1) : own == left ? T(0.5) : T(0)) * of_weight;
+      d[place] += of_weight - sums[read];
+    }
+    if (items && read < items && strengths[order[items - 1]] == T(0)) {  // the farthest may be new
+      const T* from = item(order[items - 1], row);
+      for (int64_t i = 0; i < V; ++i) d[order[items - 1]] += T(0.5) * from[i] * d_readout[i];
+    }
+    T sum = 0;
+    for (int64_t k = read - 1; k >= 0; --k) d[order[k]] -= sum, sum += sums[k];
+  }
+
+  // Returns the gradient of the amount. `d` is that of the popped strengths and becomes that of the full ones. At most
+  // one item, the boundary, is popped in part.
+  static T pop_backward(const T* full, const T* popped, Order order, int64_t items, T amount, T* d) {
+    T nearer = 0, of_boundary = 0;
+    int64_t boundary = 0;
+    for (int64_t k = 0; k < items; ++k) {
+      const int64_t place = order[k];
+      const bool kept = popped[place] > T(0);
+      if (kept && (!k || amount > nearer)) boundary = k, of_boundary += d[place];
+      nearer += full[place];
+      if (!kept) d[place] = 0;
+    }
+    for (int64_t k = 0; k < boundary; ++k) d[order[k]] += of_boundary;
+    return -of_boundary;
+  }
+};
+
+}  // namespace
+
+extern "C" {
+RUNS(RNN, Strengths)
+RUNS(LSTM, Strengths)
+RUNS(GRU, Strengths)
+}
