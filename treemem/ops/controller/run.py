@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -248,7 +249,7 @@ def _run(
 
 
 class _Tensors(NamedTuple):
-    """Tensors of the structure ``Problem`` in ``controller.h``, in its order after ``sizes`` and ``shares``."""
+    """Tensors of the structure ``Problem`` in ``controller.h``, in its order after ``shares``."""
 
     of_state: torch.Tensor
     of_read: torch.Tensor
@@ -312,7 +313,9 @@ class _Run(torch.autograd.Function):
         row_sizes = [each[0].numel() for each in fields.tensors if each.dim() > 1 and len(each)]
         work = of_state.numel() + of_read.numel() + of_control.numel() + 2 * sum(row_sizes)
         threads = max(1, min(torch.get_num_threads(), len(hidden), tokens * work // _LEAST_WORK))
-        numbers = torch.tensor([*sizes, *shares_of_threads(sizes, threads)], dtype=torch.int64, device="cpu")
+        first_tokens = [*accumulate(sizes[:-1], initial=0)]
+        shares = shares_of_threads(sizes, threads)
+        numbers = torch.tensor([*sizes, *first_tokens, *shares], dtype=torch.int64, device="cpu")
         ctx.library, ctx.suffix, ctx.sizes = library, f"{controller}_{TYPE_NAMES[inputs.dtype]}", sizes
         ctx.numbers = (threads, len(sizes), tokens, size, read.shape[1], controls)
         ctx.memory, ctx.memory_numbers, ctx.num_tensors = memory, fields.numbers, len(tensors)
@@ -374,6 +377,7 @@ def _call(
     *gradients: ctypes.Array[ctypes.c_int64],
 ) -> None:
     """Call C++ with what the run and the memory have."""
-    problem = structure(*ctx.numbers, *_pointers([numbers, numbers[len(ctx.sizes) :], *own]))
+    steps = len(ctx.sizes)
+    problem = structure(*ctx.numbers, *_pointers([numbers, numbers[steps:], numbers[2 * steps :], *own]))
     function = getattr(ctx.library, f"{name}_{ctx.suffix}")
     function(problem, structure(*ctx.memory_numbers, *_pointers(fields)), *gradients)

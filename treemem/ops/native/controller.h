@@ -22,6 +22,7 @@ struct Problem {
   int64_t threads, num_steps, num_tokens, hidden_size;
   int64_t read_size, control_size;        // 0 without a memory
   const int64_t* sizes;                   // [num_steps], sequences of each step, not ascending
+  const int64_t* tokens;                  // [num_steps], the number of the first token of each step
   const int64_t* shares;                  // [threads + 1], where the sequences of each thread begin
   const void *of_state, *of_read;         // [products, hidden_size], [products, read_size]
   const void *of_control, *control_bias;  // [control_size, hidden_size], [control_size]
@@ -141,6 +142,23 @@ struct Place {
   bool ends;  // whether it is the row's last step
 };
 
+// States of a memory, each of `size` numbers: before the first step; after every step, if there may be a backward pass,
+// else null; and the last ones.
+template <typename T>
+struct States {
+  const Problem& p;
+  const void* first;
+  void *all, *last;
+  int64_t size;
+
+  T* before(Place at) const {
+    if (!at.step) return const_cast<T*>(static_cast<const T*>(first)) + at.row * size;
+    return all ? static_cast<T*>(all) + (p.tokens[at.step - 1] + at.row) * size : of_end(at);
+  }
+  T* after(Place at) const { return all ? static_cast<T*>(all) + at.token * size : of_end(at); }
+  T* of_end(Place at) const { return static_cast<T*>(last) + at.row * size; }
+};
+
 // A memory has `Buffers`, memory of a thread's own, made from it, and
 //   void forward(Place, T* control, T* readout, Buffers&) const
 //   void backward(Place, const T* control, const T* d_readout, T* d_control, Buffers&) const
@@ -176,8 +194,8 @@ struct Run {
   void forward(int64_t first, int64_t last, const Weights& weights) const {
     const T *before = read(p.hidden), *cells_before = read(p.cell), *reads_before = read(p.read);
     typename Memory::Buffers buffers(memory);
-    int64_t token = 0;
     for (int64_t t = 0; t < p.num_steps && first < p.sizes[t]; ++t) {
+      const int64_t token = p.tokens[t];
       const int64_t end = std::min(last, p.sizes[t]), next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0, count = end - first;
       T *blocks = write(p.blocks) + token * B, *states = write(p.states) + token * H, *reads = write(p.reads) + token * R;
       T *cells = write(p.cells) + of_cell(token * H), *controls = write(p.controls) + token * C;
@@ -202,19 +220,16 @@ struct Run {
         if (Controller::kCell) std::copy_n(cells + row * H, H, write(p.cell_after) + row * H);
       }
       before = states, cells_before = cells, reads_before = reads;
-      token += p.sizes[t];
     }
   }
 
   void backward(int64_t first, int64_t last, const Weights& weights, const Gradients& g) const {
     T *d_states = write(g.hidden), *d_cells = write(g.cell), *d_reads = write(g.read);
     typename Memory::Buffers buffers(memory);
-    int64_t token = p.num_tokens;
     for (int64_t t = p.num_steps - 1; t >= 0; --t) {
-      token -= p.sizes[t];
+      const int64_t token = p.tokens[t], token_before = t ? p.tokens[t - 1] : 0;
       const int64_t end = std::min(last, p.sizes[t]), next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0, count = end - first;
       if (count <= 0) continue;
-      const int64_t token_before = token - (t ? p.sizes[t - 1] : 0);
       const T* before = t ? read(p.states) + token_before * H : read(p.hidden);
       const T* cells_before = t ? read(p.cells) + of_cell(token_before * H) : read(p.cell);
       const T *states = read(p.states) + token * H, *cells = read(p.cells) + of_cell(token * H);

@@ -12,11 +12,9 @@ struct Fields {
   int64_t value_size, key_size;   // of a row: its key, of size 0 if the content is the key, and its content
   int64_t prefix, rows;           // rows that are only read, and come first; rows that are written
   int64_t cosine, location, max_shift, erases;
-  int64_t hard;                   // whether the row of the largest weight alone counts, with the gradient of the weights
-  int64_t all_kept;               // the states after all steps, or only the last one
-  const int64_t* tokens;          // [num_steps], the number of the first token of each step
+  int64_t hard;                   // whether only the row of the largest weight counts, with the gradient of the weights
   const void *first, *read_only;  // [sequences, state], [sequences, prefix, width]
-  void *last, *all;               // [sequences, state], [num_tokens, state]
+  void *last, *all;               // [sequences, state], [num_tokens, state], see States
 };
 
 // That of the last state comes in, and becomes that of the first one.
@@ -73,7 +71,7 @@ struct Rows {
   T* operator[](int64_t i) const { return i < before ? prefix + i * width : written + (i - before) * width; }
 };
 
-// What addresses rows: a key; with `cosine` its strength, softplus; with `location` the gate, sigmoid, logits of shifts,
+// What addresses rows: a key; with `cosine` its strength, softplus; with `location` the gate, sigmoid, shifts, softmax,
 // and the exponent, 1 + softplus.
 template <typename T>
 struct Address {
@@ -94,8 +92,8 @@ struct Address {
     T largest, total;
 
     Kept(int64_t rows, int64_t shifts)
-        : similarity(rows), length(rows), content(rows), mixed(rows), moved(rows), powers(rows), weights(rows), d_moved(rows),
-          d_shifts(shifts) {}
+        : similarity(rows), length(rows), content(rows), mixed(rows), moved(rows), powers(rows), weights(rows),
+          d_moved(rows), d_shifts(shifts) {}
   };
 
   void activate(T* c) const {
@@ -139,7 +137,8 @@ struct Address {
   }
 
   // d of the weights becomes d of the weights before.
-  void backward(const T* c, Rows<const T> rows, int64_t count, const T* last, Kept& kept, T* d, T* d_c, Rows<T> d_rows) const {
+  void backward(const T* c, Rows<const T> rows, int64_t count, const T* last, Kept& kept, T* d, T* d_c,
+                Rows<T> d_rows) const {
     std::fill_n(d_c, size(), T(0));
     T* d_content = kept.powers.get();  // read before it is written
     if (location) {
@@ -199,7 +198,8 @@ struct Registers {
   const Fields& f;
   const MemoryGradients* gradients;
   const Address<T> address;
-  const int64_t V, W, N, all, state;  // widths of a content and of a row; rows that are written, and all; size of a state
+  const int64_t V, W, N, all;  // widths of a content and a row; rows that are written, and all
+  const States<T> states;
 
   struct Buffers {
     typename Address<T>::Kept read, write;
@@ -211,15 +211,7 @@ struct Registers {
 
   Registers(const Problem& p, const Fields& f, const MemoryGradients* gradients)
       : p(p), f(f), gradients(gradients), address(f), V(f.value_size), W(f.key_size + f.value_size), N(f.rows),
-        all(f.prefix + f.rows), state(N * W + all + N) {}
-
-  T* before(Place at) const {
-    if (!at.step) return const_cast<T*>(static_cast<const T*>(f.first)) + at.row * state;
-    return f.all_kept ? static_cast<T*>(f.all) + (f.tokens[at.step - 1] + at.row) * state : after(at);
-  }
-  T* after(Place at) const {
-    return f.all_kept ? static_cast<T*>(f.all) + at.token * state : static_cast<T*>(f.last) + at.row * state;
-  }
+        all(f.prefix + f.rows), states{p, f.first, f.all, f.last, N * W + all + N} {}
 
   // Parts of a state, and of a control.
   T* read_weights(T* state) const { return state + N * W; }
@@ -252,7 +244,7 @@ struct Registers {
 
   void forward(Place at, T* control, T* readout, Buffers& buffers) const {
     if (Controller::kBlocks) activate(control);
-    T *old = before(at), *now = after(at), *written = buffers.written.get();
+    T *old = states.before(at), *now = states.after(at), *written = buffers.written.get();
     addresses(control, old, at.row, buffers);
     choose(buffers.read.weights.get(), all, read_weights(now));
     choose(buffers.write.weights.get(), N, write_weights(now));
@@ -272,11 +264,12 @@ struct Registers {
         for (int64_t j = 0; j < W; ++j) to[j] = from[j] + weight * (written[j] - from[j]);
       }
     }
-    if (at.ends && f.all_kept) std::copy_n(now, state, static_cast<T*>(f.last) + at.row * state);
+    if (at.ends && f.all) std::copy_n(now, states.size, states.of_end(at));
   }
 
   void backward(Place at, const T* control, const T* d_readout, T* d_control, Buffers& buffers) const {
-    T *old = before(at), *now = after(at), *d = static_cast<T*>(gradients->state) + at.row * state;
+    T *old = states.before(at), *now = states.after(at);
+    T* d = static_cast<T*>(gradients->state) + at.row * states.size;
     T *written = buffers.written.get(), *d_written = buffers.d_written.get(), *d_erased = buffers.d_erased.get();
     addresses(control, old, at.row, buffers);
     fill_written(control, written);
@@ -302,7 +295,8 @@ struct Registers {
       read_weights(d)[i] += dot(rows[i] + f.key_size, d_readout, V);
       add_scaled(d_rows[i] + f.key_size, read_weights(now)[i], d_readout, V);
     }
-    address.backward(control + reading(), rows, all, read_weights(old), buffers.read, read_weights(d), d_control + reading(), d_rows);
+    address.backward(control + reading(), rows, all, read_weights(old), buffers.read, read_weights(d),
+                     d_control + reading(), d_rows);
     address.backward(control + writing(), writable(old), N, write_weights(old), buffers.write, write_weights(d),
                      d_control + writing(), Rows<T>{nullptr, d, 0, W});
     std::copy_n(d_written + f.key_size, V, d_control);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,10 +64,9 @@ class Registers(ControlledMemory):
         self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
     ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
         state, read_only = tensors
-        tokens = torch.tensor([0, *accumulate(sizes)], dtype=torch.int64, device="cpu")
         last = state.clone(memory_format=torch.contiguous_format)
         kept = empty_rows(state, sum(sizes) if keeps else 0, state.shape[1])
-        return Fields((*self._form, int(keeps)), (tokens, state, read_only, last, kept)), (last,)
+        return Fields((*self._form,), (state, read_only, last, kept)), (last,)
 
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]

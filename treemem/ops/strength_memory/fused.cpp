@@ -4,25 +4,23 @@
 
 extern "C" {
 
-// A control has, for each end that is read, the value pushed, tanh, then the strengths of pushes, then of pops, sigmoid.
-// A memory that is read at both ends has those of the top first, and pushes at both; others push at the top.
+// A memory with one end, which pops and reads there, pushes at the top; one with two ends pushes at both. A control has
+// the value of each end, tanh, then the strengths of pushes, then of pops, sigmoid, the top first.
 //
 // Items lie in places: those before the first step from `begin` on, pushed ones beside them. Items are read where they
 // came from, the first ones or the controls.
 struct Fields {
-  int64_t value_size, most, begin, filled;  // of places, `most` altogether and `filled` before the first step
+  int64_t value_size, room, begin, filled;    // `room` places, of which so many are filled before the first step
   int64_t reads_top, reads_bottom;
-  int64_t all_kept;                       // the strengths of all steps, or only the last ones
-  const int64_t* tokens;                  // [num_steps], the number of the first token of each step
-  const void* read_strength;              // [1]
-  const void *first_strengths, *first_items;  // [sequences, most], [sequences, most, value_size]
-  void *strengths, *items;                // the last ones, the same
-  void* history;                          // [num_tokens, most], strengths after each step
+  const void* read_strength;                  // [1]
+  const void *first_strengths, *first_items;  // [sequences, room], [sequences, room, value_size]
+  void *strengths, *items;                    // the last ones, the same
+  void* all_strengths;                        // [num_tokens, room], see States
 };
 
 // Those of the last ones come in, and become those of the first ones.
 struct MemoryGradients {
-  void *strengths, *items;  // [sequences, most], [sequences, most, value_size]
+  void *strengths, *items;
 };
 }
 
@@ -41,6 +39,7 @@ struct Strengths {
   const MemoryGradients* gradients;
   const int64_t V, ends, room;
   const T read_strength;
+  const States<T> states;
 
   struct Buffers {
     Buffer<T> strengths, sums;
@@ -49,8 +48,9 @@ struct Strengths {
   };
 
   Strengths(const Problem& p, const Fields& f, const MemoryGradients* gradients)
-      : p(p), f(f), gradients(gradients), V(f.value_size), ends(f.reads_top + f.reads_bottom), room(f.most),
-        read_strength(*static_cast<const T*>(f.read_strength)) {}
+      : p(p), f(f), gradients(gradients), V(f.value_size), ends(f.reads_top + f.reads_bottom), room(f.room),
+        read_strength(*static_cast<const T*>(f.read_strength)),
+        states{p, f.first_strengths, f.all_strengths, f.strengths, room} {}
 
   int64_t below(int64_t steps) const { return ends == 2 ? steps : 0; }  // items pushed at the bottom by then
   int64_t first(int64_t steps) const { return f.begin - below(steps); }
@@ -60,27 +60,22 @@ struct Strengths {
     return is_top(end) ? Order{first(steps) + count(steps) - 1, -1} : Order{first(steps), 1};
   }
 
-  T* before(Place at) const {
-    if (!at.step) return const_cast<T*>(static_cast<const T*>(f.first_strengths)) + at.row * room;
-    return f.all_kept ? static_cast<T*>(f.history) + (f.tokens[at.step - 1] + at.row) * room : after(at);
-  }
-  T* after(Place at) const {
-    return f.all_kept ? static_cast<T*>(f.history) + at.token * room : static_cast<T*>(f.strengths) + at.row * room;
-  }
+  T* d_strengths(int64_t row) const { return static_cast<T*>(gradients->strengths) + row * room; }
+  T* d_items(int64_t row) const { return static_cast<T*>(gradients->items) + row * room * V; }
 
   const T* item(int64_t place, int64_t row) const {
     const int64_t above = place - f.begin - f.filled;
     if (place >= f.begin && above < 0) return static_cast<const T*>(f.first_items) + (row * room + place) * V;
     const int64_t step = above < 0 ? f.begin - 1 - place : above;
-    return static_cast<const T*>(p.controls) + (f.tokens[step] + row) * p.control_size + (above < 0 ? V : 0);
+    return static_cast<const T*>(p.controls) + (p.tokens[step] + row) * p.control_size + (above < 0 ? V : 0);
   }
 
   void forward(Place at, T* control, T* readout, Buffers&) const {
     if (Controller::kBlocks)
       for (int64_t i = 0; i < p.control_size; ++i)
         control[i] = i < ends * V ? hyperbolic_tangent(control[i]) : sigmoid(control[i]);
-    const T *pushes = control + ends * V, *pops = pushes + ends, *old = before(at);
-    T* strengths = after(at);
+    const T *pushes = control + ends * V, *pops = pushes + ends, *old = states.before(at);
+    T* strengths = states.after(at);
     const int64_t begin = first(at.step), items = count(at.step), next = at.step + 1;
     if (strengths != old) std::copy_n(old + begin, items, strengths + begin);
     for (int64_t end = 0; end < ends; ++end) pop(strengths, order(end, at.step), items, pops[end]);
@@ -88,7 +83,7 @@ struct Strengths {
     if (ends == 2) strengths[begin - 1] = pushes[1];
     for (int64_t end = 0; end < ends; ++end) read(strengths, order(end, next), count(next), at.row, readout + end * V);
     if (!at.ends) return;
-    T* last = static_cast<T*>(f.strengths) + at.row * room;
+    T* last = states.of_end(at);
     if (last != strengths) std::copy_n(strengths + first(next), count(next), last + first(next));
     for (int64_t place = first(next); place < first(next) + count(next); ++place)
       std::copy_n(item(place, at.row), V, static_cast<T*>(f.items) + (at.row * room + place) * V);
@@ -120,12 +115,12 @@ struct Strengths {
   }
 
   void backward(Place at, const T* control, const T* d_readout, T* d_control, Buffers& buffers) const {
-    T *d = static_cast<T*>(gradients->strengths) + at.row * room, *d_items = static_cast<T*>(gradients->items) + at.row * room * V;
-    const T *strengths = after(at), *old = before(at), *pops = control + ends * (V + 1);
+    T *d = d_strengths(at.row), *d_items = this->d_items(at.row);
+    const T *strengths = states.after(at), *old = states.before(at), *pops = control + ends * (V + 1);
     T *of_pushes = d_control + ends * V, *of_pops = of_pushes + ends;
     const int64_t begin = first(at.step), items = count(at.step), next = at.step + 1;
     for (int64_t end = 0; end < ends; ++end)
-      read_backward(strengths, order(end, next), count(next), at.row, d_readout + end * V, d, d_items, buffers.sums.get());
+      read_backward(strengths, order(end, next), count(next), at.row, d_readout + end * V, buffers.sums.get());
     for (int64_t end = 0; end < ends; ++end) {  // what was pushed
       const int64_t place = end ? begin - 1 : begin + items;
       of_pushes[end] = d[place];
@@ -147,8 +142,8 @@ struct Strengths {
   }
 
   // With torch's subgradients: a half for each side of a minimum of equals, 0 for max(0, x) at 0.
-  void read_backward(const T* strengths, Order order, int64_t items, int64_t row, const T* d_readout, T* d, T* d_items, T* sums) const {
-    T nearer = 0;
+  void read_backward(const T* strengths, Order order, int64_t items, int64_t row, const T* d_readout, T* sums) const {
+    T *d = d_strengths(row), nearer = 0;
     int64_t read = 0;
     for (; read < items && !(nearer >= read_strength); ++read) {
       const int64_t place = order[read];
@@ -157,7 +152,7 @@ struct Strengths {
       sums[read] = 0;
       if (own == T(0) && read && read < items - 1) continue;  // popped, or it was 0 before: no gradient reaches it
       const T* from = item(place, row);
-      T *to = d_items + place * V, of_weight = 0;
+      T *to = d_items(row) + place * V, of_weight = 0;
       SIMD_SUM(of_weight)
       for (int64_t i = 0; i < V; ++i) of_weight += from[i] * d_readout[i], to[i] += weight * d_readout[i];
       sums[read] = (own > left ? T(1) : own == left ? T(0.5) : T(0)) * of_weight;

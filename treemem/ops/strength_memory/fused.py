@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -48,11 +47,10 @@ class Strengths(ControlledMemory):
     ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
         strength, items = tensors
         last = [each.clone(memory_format=torch.contiguous_format) for each in tensors]
-        tokens = torch.tensor([0, *accumulate(sizes)], dtype=torch.int64, device="cpu")
-        history = empty_rows(strength, sum(sizes) if keeps else 0, strength.shape[1])
+        strengths = empty_rows(strength, sum(sizes) if keeps else 0, strength.shape[1])
         numbers = (items.shape[2], strength.shape[1], *self._places, *(end in self._ends for end in ("top", "bottom")))
         read_strength = strength.new_full((1,), self._read_strength)
-        return Fields((*numbers, int(keeps)), (tokens, read_strength, strength, items, *last, history)), (*last,)
+        return Fields(numbers, (read_strength, strength, items, *last, strengths)), (*last,)
 
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
