@@ -24,6 +24,7 @@ FOLDERS = (
     "transduction",
     "reading",
     "formal_languages",
+    "learning_to_execute",
 )
 
 
