@@ -287,6 +287,37 @@ def test_whole_numbers_are_read(memory: str) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
+@needs_compiler
+@pytest.mark.parametrize("memory", ["stack that overflows", "registers", "neural queue"])
+def test_a_memory_of_whole_numbers_is_read(memory: str) -> None:
+    cell, inputs, initial = made(GRUCell, memory)
+    found, expected = (
+        everything_read(cell, inputs, with_ones(initial, dtype)) for dtype in (torch.int64, torch.float64)
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def with_ones(initial: Any, dtype: torch.dtype) -> Any:
+    """The state with ones in the memory."""
+    (held,) = initial.memories
+    if isinstance(held, StrengthState):
+        held = StrengthState(torch.ones(7, 3, dtype=dtype), torch.ones(7, 3, 2, dtype=dtype))
+    elif isinstance(held, RegisterState):
+        held = held._replace(rows=torch.ones_like(held.rows, dtype=dtype))
+    else:
+        held = torch.ones_like(held, dtype=dtype)
+    return initial._replace(memories=(held,))
+
+
+@every_memory
+def test_a_memory_of_a_users_own_has_a_state_of_its_own(memory: str) -> None:
+    kind = MEMORIES[memory]
+    if kind is not None:
+        held = kind()
+        held.__class__ = type("Own", (type(held),), {})
+        assert held.compiled({"anything": 1}, 3) is None
+
+
 def everything_read(cell: StepCell, inputs: torch.Tensor, initial: Any) -> list[torch.Tensor]:
     outputs, state = run_cell(cell, inputs, initial, LENGTHS)
     return [outputs[torch.arange(9) < LENGTHS[:, None]], *flat(state)]

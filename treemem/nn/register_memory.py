@@ -169,10 +169,11 @@ class RegisterMemory(Memory):
 
     def compiled(self, state: RegisterState, steps: int) -> CompiledMemory | None:
         """All but rows that are drawn; that of a subclass step by step."""
-        prefix, key_size, width = state.rows.shape[1] - self.rows, self.key_size or 0, state.rows.shape[2]
-        fits = state.read_weights.shape[1] == state.rows.shape[1] and state.write_weights.shape[1] == self.rows
-        if type(self) is not RegisterMemory or self.addressing == "reinforce" or not fits:
+        if type(self) is not RegisterMemory or self.addressing == "reinforce":
             return None
+        prefix, key_size, width = state.rows.shape[1] - self.rows, self.key_size or 0, state.rows.shape[2]
+        if state.read_weights.shape[1] != prefix + self.rows or state.write_weights.shape[1] != self.rows:
+            return None  # a step says what is wrong
         form = RegisterForm(
             width - key_size,
             key_size,

@@ -242,7 +242,7 @@ def _run(
     maps: tuple[torch.Tensor, ...],
     memory: ControlledMemory,
 ) -> ControllerRun:
-    tensors = [inputs, *first, *maps, *memory.tensors]
+    tensors = [inputs, *first, *maps, *(each.to(inputs.dtype) for each in memory.tensors)]  # whole numbers too
     keeps = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     found = _Run.apply(controller, memory, sizes, keeps, *tensors)
     return ControllerRun(found[0], found[1], ControllerState(*found[2:5]), found[5:])
