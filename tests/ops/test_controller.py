@@ -270,6 +270,19 @@ def test_states_of_another_size_are_refused(make: Callable[[int, int], StepCell]
         run_cell(made(make, "none")[0], inputs, wide.initial(7))
 
 
+@needs_compiler
+def test_states_of_memories_that_do_not_fit_together_are_refused() -> None:
+    cell, inputs, initial = made(GRUCell, "neural queue")
+    longer = (StrengthState(torch.ones(7, 3), torch.ones(7, 5, 2)),)
+    with pytest.raises(GraphError, match=r"strengths \[7, 3\] do not fit items \[7, 5, 2\]"):
+        run_cell(cell, inputs, initial._replace(memories=longer))
+    cell, inputs, initial = made(GRUCell, "registers")
+    (held,) = initial.memories
+    more = (held._replace(write_weights=torch.zeros(7, 6).double()),)
+    with pytest.raises(GraphError, match=r"\[7, 6\] of writing do not fit rows \[7, 4, 2\], of which 4 are written"):
+        run_cell(cell, inputs, initial._replace(memories=more))
+
+
 @every_cell
 @every_memory
 def test_nothing_happens_to_sequences_without_tokens(make: Callable[[int, int], StepCell], memory: str) -> None:

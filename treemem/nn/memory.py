@@ -237,6 +237,8 @@ class _OneEnded(Memory):
 def _compiled_strengths(
     state: StrengthState, steps: int, ends: tuple[End, ...], read_strength: float = 1.0
 ) -> CompiledMemory:
+    if state.strength.shape != state.items.shape[:2]:
+        raise GraphError(f"strengths {[*state.strength.shape]} do not fit items {[*state.items.shape]}")
     pushed_below = steps if len(ends) == 2 else 0
 
     def made(strength: torch.Tensor, items: torch.Tensor) -> Strengths:

@@ -173,17 +173,20 @@ class RegisterMemory(Memory):
             return None
         prefix, key_size, width = state.rows.shape[1] - self.rows, self.key_size or 0, state.rows.shape[2]
         if state.read_weights.shape[1] != prefix + self.rows or state.write_weights.shape[1] != self.rows:
-            return None  # a step says what is wrong
+            raise GraphError(
+                f"weights {[*state.read_weights.shape]} of reading and {[*state.write_weights.shape]} of writing do "
+                f"not fit rows {[*state.rows.shape]}, of which {self.rows} are written"
+            )
         form = RegisterForm(
-            width - key_size,
-            key_size,
-            prefix,
-            self.rows,
-            self.similarity == "cosine",
-            self.location,
-            self.max_shift,
-            self.write == "erase-and-add",
-            self.addressing == "straight-through",
+            value_size=width - key_size,
+            key_size=key_size,
+            prefix=prefix,
+            rows=self.rows,
+            cosine=self.similarity == "cosine",
+            location=self.location,
+            max_shift=self.max_shift,
+            erases=self.write == "erase-and-add",
+            hard=self.addressing == "straight-through",
         )
         read_only, written = state.rows.split([prefix, self.rows], 1)
         whole = torch.cat([written.flatten(1), state.read_weights, state.write_weights], 1)
