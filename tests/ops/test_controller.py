@@ -283,6 +283,24 @@ def test_states_of_memories_that_do_not_fit_together_are_refused() -> None:
         run_cell(cell, inputs, initial._replace(memories=more))
 
 
+@needs_compiler
+def test_what_is_not_a_number_stays_so() -> None:
+    cell, inputs, initial = made(GRUCell, "neural stack")
+    unknown = StrengthState(torch.tensor([[torch.nan]] + 6 * [[0.5]]).double(), torch.ones(7, 1, 2).double())
+    outputs, _ = run_cell(cell, inputs, initial._replace(memories=(unknown,)))
+    assert outputs[0, 1:].isnan().all()
+    assert not outputs[1:].isnan().any()
+    cell, inputs, initial = made(GRUCell, "chosen registers")
+    (held,) = initial.memories
+    rows = held.rows.clone()
+    rows[0, 0] = torch.inf
+    outputs, state = run_cell(cell, inputs, initial._replace(memories=(held._replace(rows=rows),)))
+    (after,) = state.memories
+    assert outputs[0, 1:].isnan().all()
+    assert after.read_weights[0].isnan().all()
+    assert not outputs[1:].isnan().any()
+
+
 @every_cell
 @every_memory
 def test_nothing_happens_to_sequences_without_tokens(make: Callable[[int, int], StepCell], memory: str) -> None:

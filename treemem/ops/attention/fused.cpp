@@ -1,7 +1,5 @@
 // A controller that attends to rows: what it reads is their mean, weighted by a softmax of products with the query.
 
-#include <limits>
-
 #include "controller.h"
 
 extern "C" {
@@ -41,12 +39,12 @@ struct Attention {
     std::fill_n(readout, S, T(0));
     if (at.ends) return;  // nothing reads it
     const T* rows = rows_of(at.row);
-    T *weights = weights_of(at.token), greatest = -std::numeric_limits<T>::infinity(), total = 0;
+    T* weights = weights_of(at.token);
     const int64_t count = fields.lengths[at.row];
-    for (int64_t k = 0; k < count; ++k) greatest = std::max(greatest, weights[k] = dot(rows + k * S, query));
-    for (int64_t k = 0; k < count; ++k) total += weights[k] = exponential(weights[k] - greatest);
+    for (int64_t k = 0; k < count; ++k) weights[k] = dot(rows + k * S, static_cast<const T*>(query), S);
+    softmax(weights, count);
     for (int64_t k = 0; k < count; ++k) {
-      const T weight = weights[k] /= total, *from = rows + k * S;
+      const T weight = weights[k], *from = rows + k * S;
       SIMD
       for (int64_t i = 0; i < S; ++i) readout[i] += weight * from[i];
     }
@@ -58,10 +56,10 @@ struct Attention {
     const T *rows = rows_of(at.row), *weights = weights_of(at.token);
     T *products = buffers.products.get(), *d_rows = static_cast<T*>(gradients->rows) + at.row * fields.most_rows * S;
     const int64_t count = fields.lengths[at.row];
-    T mean = 0;
-    for (int64_t k = 0; k < count; ++k) mean += weights[k] * (products[k] = dot(rows + k * S, d_readout));
+    for (int64_t k = 0; k < count; ++k) products[k] = dot(rows + k * S, d_readout, S);
+    softmax_backward(weights, products, count);
     for (int64_t k = 0; k < count; ++k) {
-      const T weight = weights[k], d_score = weight * (products[k] - mean), *from = rows + k * S;
+      const T weight = weights[k], d_score = products[k], *from = rows + k * S;
       T* d_row = d_rows + k * S;
       SIMD
       for (int64_t i = 0; i < S; ++i) {
@@ -69,13 +67,6 @@ struct Attention {
         d_row[i] += weight * d_readout[i] + d_score * query[i];
       }
     }
-  }
-
-  T dot(const T* a, const T* b) const {
-    T sum = 0;
-    SIMD_SUM(sum)
-    for (int64_t i = 0; i < S; ++i) sum += a[i] * b[i];
-    return sum;
   }
 };
 

@@ -133,6 +133,14 @@ void add(T* to, const T* from, int64_t count) {
 }
 
 template <typename T>
+T dot(const T* a, const T* b, int64_t count) {
+  T sum = 0;
+  SIMD_SUM(sum)
+  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+template <typename T>
 void add_rows(T* to, const T* from, int64_t rows, int64_t width) {
   for (int64_t row = 0; row < rows; ++row) add(to, from + row * width, width);
 }
@@ -205,6 +213,22 @@ inline T hyperbolic_tangent(T x) {
 template <typename T>
 inline T sigmoid(T x) {
   return T(1) / (T(1) + exponential(-x));
+}
+
+template <typename T>
+void softmax(T* values, int64_t count) {
+  if (!count) return;
+  const T greatest = *std::max_element(values, values + count);
+  T total = 0;
+  for (int64_t i = 0; i < count; ++i) total += values[i] = exponential(values[i] - greatest);
+  for (int64_t i = 0; i < count; ++i) values[i] /= total;
+}
+
+// d of the softmax becomes d of what it was made from.
+template <typename T>
+void softmax_backward(const T* values, T* d, int64_t count) {
+  const T mean = dot(values, static_cast<const T*>(d), count);
+  for (int64_t i = 0; i < count; ++i) d[i] = values[i] * (d[i] - mean);
 }
 
 // Inverted dropout. The factor of an entry follows from its number, so nothing is kept for the backward pass.

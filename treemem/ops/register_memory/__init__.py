@@ -1,4 +1,4 @@
-"""Rows of registers that are read and written by weights over rows, without a controller (Graves et al. 2014)."""
+"""Rows of registers that are read and written by weights over rows (Graves et al. 2014)."""
 
 from __future__ import annotations
 

@@ -26,31 +26,9 @@ struct MemoryGradients {
 namespace {
 
 template <typename T>
-T dot(const T* a, const T* b, int64_t count) {
-  T sum = 0;
-  SIMD_SUM(sum)
-  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
-template <typename T>
 void add_scaled(T* to, T factor, const T* from, int64_t count) {
   SIMD
   for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
-}
-
-template <typename T>
-void softmax(T* values, int64_t count) {
-  T greatest = *std::max_element(values, values + count), total = 0;
-  for (int64_t i = 0; i < count; ++i) total += values[i] = exponential(values[i] - greatest);
-  for (int64_t i = 0; i < count; ++i) values[i] /= total;
-}
-
-// d of the softmax becomes d of what it was made from.
-template <typename T>
-void softmax_backward(const T* values, T* d, int64_t count) {
-  const T mean = dot(values, static_cast<const T*>(d), count);
-  for (int64_t i = 0; i < count; ++i) d[i] = values[i] * (d[i] - mean);
 }
 
 // With torch's threshold.
@@ -83,10 +61,10 @@ struct Address {
         shifts(2 * f.max_shift + 1) {}
 
   int64_t size() const { return K + cosine + location * (shifts + 2); }
-  int64_t gate() const { return K + cosine; }
-  int64_t exponent() const { return gate() + 1 + shifts; }
+  int64_t gate_at() const { return K + cosine; }
+  int64_t exponent_at() const { return gate_at() + 1 + shifts; }
 
-  // Each an array with an entry for each row.
+  // How weights came about, with an entry for each row. Both passes compute it.
   struct Kept {
     Buffer<T> similarity, length, content, mixed, moved, powers, weights, d_moved, d_shifts;
     T largest, total;
@@ -99,9 +77,9 @@ struct Address {
   void activate(T* c) const {
     if (cosine) c[K] = softplus(c[K]);
     if (!location) return;
-    c[gate()] = sigmoid(c[gate()]);
-    softmax(c + gate() + 1, shifts);
-    c[exponent()] = T(1) + softplus(c[exponent()]);
+    c[gate_at()] = sigmoid(c[gate_at()]);
+    softmax(c + gate_at() + 1, shifts);
+    c[exponent_at()] = T(1) + softplus(c[exponent_at()]);
   }
 
   int64_t source(int64_t row, int64_t shift, int64_t count) const {
@@ -124,7 +102,7 @@ struct Address {
     }
     softmax(kept.content.get(), count);
     if (!location) return void(std::copy_n(kept.content.get(), count, kept.weights.get()));
-    const T gate = c[this->gate()], *shift = c + this->gate() + 1, power = c[exponent()];
+    const T gate = c[gate_at()], *shift = c + gate_at() + 1, power = c[exponent_at()];
     for (int64_t i = 0; i < count; ++i) kept.mixed[i] = gate * kept.content[i] + (T(1) - gate) * last[i];
     for (int64_t i = 0; i < count; ++i) {
       kept.moved[i] = 0;
@@ -142,7 +120,7 @@ struct Address {
     std::fill_n(d_c, size(), T(0));
     T* d_content = kept.powers.get();  // read before it is written
     if (location) {
-      const T gate = c[this->gate()], *shift = c + this->gate() + 1, power = c[exponent()];
+      const T gate = c[gate_at()], *shift = c + gate_at() + 1, power = c[exponent_at()];
       const T mean = dot(static_cast<const T*>(d), static_cast<const T*>(kept.weights.get()), count);
       T of_power = 0, of_gate = 0;
       for (int64_t i = 0; i < count; ++i) {
@@ -164,9 +142,9 @@ struct Address {
         d[i] *= T(1) - gate;
       }
       softmax_backward(shift, kept.d_shifts.get(), shifts);
-      d_c[this->gate()] = of_gate * gate * (T(1) - gate);
-      std::copy_n(kept.d_shifts.get(), shifts, d_c + this->gate() + 1);
-      d_c[exponent()] = of_power * softplus_slope(power - T(1));
+      d_c[gate_at()] = of_gate * gate * (T(1) - gate);
+      std::copy_n(kept.d_shifts.get(), shifts, d_c + gate_at() + 1);
+      d_c[exponent_at()] = of_power * softplus_slope(power - T(1));
     } else {
       std::copy_n(d, count, d_content);
       std::fill_n(d, count, T(0));
@@ -234,7 +212,7 @@ struct Registers {
   void choose(const T* weights, int64_t count, T* chosen) const {
     if (!f.hard) return void(std::copy_n(weights, count, chosen));
     const T* largest = std::max_element(weights, weights + count);
-    for (int64_t i = 0; i < count; ++i) chosen[i] = T(weights + i == largest) + (weights[i] - weights[i]);  // NaN stays
+    for (int64_t i = 0; i < count; ++i) chosen[i] = weights[i] != weights[i] ? weights[i] : T(weights + i == largest);
   }
 
   void fill_written(const T* control, T* written) const {

@@ -1,4 +1,4 @@
-"""Stacks, queues and deques whose items have strengths (Grefenstette et al. 2015), without a controller."""
+"""Stacks, queues and deques whose items have strengths (Grefenstette et al. 2015)."""
 
 from __future__ import annotations
 

@@ -89,7 +89,9 @@ struct Strengths {
       std::copy_n(item(place, at.row), V, static_cast<T*>(f.items) + (at.row * room + place) * V);
   }
 
-  static T positive(T x) { return x < T(0) ? T(0) : x; }  // NaN stays
+  // NaN stays.
+  static T positive(T x) { return x < T(0) ? T(0) : x; }
+  static T smaller(T own, T left) { return own > left ? left : own; }
 
   static void pop(T* strengths, Order order, int64_t items, T amount) {
     T nearer = 0;
@@ -105,7 +107,7 @@ struct Strengths {
     std::fill_n(readout, V, T(0));
     T nearer = 0;
     for (int64_t k = 0; k < items && !(nearer >= read_strength); ++k) {
-      const T own = strengths[order[k]], weight = own < read_strength - nearer ? own : read_strength - nearer;
+      const T own = strengths[order[k]], weight = smaller(own, read_strength - nearer);
       nearer += own;
       if (weight == T(0)) continue;
       const T* from = item(order[k], row);
@@ -147,20 +149,16 @@ struct Strengths {
     int64_t read = 0;
     for (; read < items && !(nearer >= read_strength); ++read) {
       const int64_t place = order[read];
-      const T own = strengths[place], left = read_strength - nearer, weight = own < left ? own : left;
+      const T own = strengths[place], left = read_strength - nearer, weight = smaller(own, left);
       nearer += own;
       sums[read] = 0;
-      if (own == T(0) && read && read < items - 1) continue;  // popped, or it was 0 before: no gradient reaches it
+      if (own == T(0)) continue;  // popped, or 0 before: no gradient reaches it. Pushes are above 0
       const T* from = item(place, row);
       T *to = d_items(row) + place * V, of_weight = 0;
       SIMD_SUM(of_weight)
       for (int64_t i = 0; i < V; ++i) of_weight += from[i] * d_readout[i], to[i] += weight * d_readout[i];
       sums[read] = (own > left ? T(1) : own == left ? T(0.5) : T(0)) * of_weight;
       d[place] += of_weight - sums[read];
-    }
-    if (items && read < items && strengths[order[items - 1]] == T(0)) {  // the farthest may be new
-      const T* from = item(order[items - 1], row);
-      for (int64_t i = 0; i < V; ++i) d[order[items - 1]] += T(0.5) * from[i] * d_readout[i];
     }
     T sum = 0;
     for (int64_t k = read - 1; k >= 0; --k) d[order[k]] -= sum, sum += sums[k];

@@ -65,9 +65,7 @@ struct Superposition {
   void activate(T* control) const {
     SIMD
     for (int64_t i = 0; i < V; ++i) control[i] = sigmoid(control[i]);
-    T *actions = control + V, greatest = *std::max_element(actions, actions + f.actions), total = 0;
-    for (int64_t a = 0; a < f.actions; ++a) total += actions[a] = exponential(actions[a] - greatest);
-    for (int64_t a = 0; a < f.actions; ++a) actions[a] /= total;
+    softmax(control + V, f.actions);
   }
 
   void forward(Place at, T* control, T* readout, Buffers& buffers) const {
@@ -102,9 +100,7 @@ struct Superposition {
     for (int64_t i = 0; i < V; ++i) d_control[i] = push * d[i];
     std::copy_n(of_actions, f.actions, d_control + V);
     if (kControlled) {
-      T mean = 0;
-      for (int64_t a = V; a < V + f.actions; ++a) mean += control[a] * d_control[a];
-      for (int64_t a = V; a < V + f.actions; ++a) d_control[a] = control[a] * (d_control[a] - mean);
+      softmax_backward(control + V, d_control + V, f.actions);
       for (int64_t i = 0; i < V; ++i) d_control[i] *= control[i] * (T(1) - control[i]);
     }
     const T *above = d - V, *below = d + V;
