@@ -170,7 +170,28 @@ def test_the_subgradients_of_whole_strengths_are_those_of_the_steps(memory: str,
         cell.controls.weight[2 * ends :] = 0
         cell.controls.bias[2 * ends : 3 * ends] = push
         cell.controls.bias[3 * ends :] = pop
-    torch.testing.assert_close(everything(cell, inputs, initial), by_steps(cell, inputs, initial), rtol=0, atol=1e-12)
+    for count in (0, 2):
+        strength = torch.ones(7, count, dtype=torch.float64).requires_grad_()
+        held = StrengthState(strength, torch.randn(7, count, 2, dtype=torch.float64).requires_grad_())
+        first = initial._replace(memories=(held,))
+        torch.testing.assert_close(everything(cell, inputs, first), by_steps(cell, inputs, first), rtol=0, atol=1e-12)
+
+
+@needs_compiler
+def test_weights_of_registers_may_vanish() -> None:
+    cell, inputs, initial = made(LSTMCell, "registers")
+    assert isinstance(cell, MemoryCell)
+    assert isinstance(cell.controls, torch.nn.Linear)
+    with torch.no_grad():  # of each head the key, the gate and three shifts
+        for head in (2, 9):
+            cell.controls.bias[head : head + 6] = torch.tensor([400.0, 400.0, -700.0, -700.0, 700.0, -700.0])
+    (held,) = initial.memories
+    rows = held.rows - 1
+    rows[:, 0] = 1
+    first = initial._replace(memories=(held._replace(rows=rows),))
+    found = everything(cell, inputs, first)
+    assert not any(each.isnan().any() for each in found)
+    torch.testing.assert_close(found, by_steps(cell, inputs, first), rtol=0, atol=1e-12)
 
 
 @every_cell

@@ -18,7 +18,7 @@ struct Fields {
   void* all_strengths;                        // [num_tokens, room], see States
 };
 
-// Those of the last ones come in, and become those of the first ones.
+// Those of the last ones come in, and become those of the first ones. In places that were filled later they mean nothing.
 struct MemoryGradients {
   void *strengths, *items;
 };
@@ -127,8 +127,6 @@ struct Strengths {
       const int64_t place = end ? begin - 1 : begin + items;
       of_pushes[end] = d[place];
       std::copy_n(d_items + place * V, V, d_control + end * V);
-      d[place] = 0;
-      std::fill_n(d_items + place * V, V, T(0));
     }
     if (ends == 2) {
       T* between = buffers.strengths.get();
