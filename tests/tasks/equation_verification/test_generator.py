@@ -151,7 +151,7 @@ def test_small_data_sets_have_their_size(size: int) -> None:
 
 def test_the_greatest_depth_can_be_set() -> None:
     assert generate_equations(300, max_depth=4).forest.tree_data["depth"].max() == 4
-    assert generate_equations(3000, max_depth=18).forest.tree_data["depth"].max() >= 16
+    assert generate_equations(1200, max_depth=18).forest.tree_data["depth"].max() >= 16
 
 
 def test_a_depth_with_fewer_equations_than_are_derived_from_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
