@@ -1,6 +1,7 @@
 """Runs treemem commands with these tasks and networks registered: ``driver.py [--die STEP] ARGUMENTS [++ ARGUMENTS]``.
 
-With ``--die`` the process kills itself, as by ``kill -9``, before that training step. ``++`` stands between commands.
+``++`` stands between commands. With ``--die`` the first runs in a process of its own, which kills itself, as by
+``kill -9``, before that training step.
 """
 
 from __future__ import annotations
@@ -37,10 +38,16 @@ def die_before(step: int) -> None:
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    if words[:1] == ["--die"]:
-        die_before(int(words[1]))
-        words = words[2:]
-    for command in " ".join(words).split(" ++ "):
+    commands = " ".join(words[2:] if words[0] == "--die" else words).split(" ++ ")
+    if words[0] == "--die":
+        killed = commands.pop(0)
+        child = os.fork()
+        if not child:
+            die_before(int(words[1]))
+            os._exit(main(killed.split()))
+        if os.waitpid(child, 0)[1] != signal.SIGKILL:
+            sys.exit(f"{killed} was not killed")
+    for command in commands:
         code = main(command.split())
         if code:
             sys.exit(code)

@@ -52,9 +52,9 @@ def test_distances_may_be_tensors_with_gradients_in_a_list_too() -> None:
         assert tree_from_distances(values, ["a", "b", "c"]) == tree
 
 
-@pytest.mark.parametrize("distances", [np.arange(100_000), -np.arange(100_000), np.zeros(100_000)])
-def test_a_chain_of_100000_tokens_is_a_tree(distances: np.ndarray) -> None:
-    assert tree_from_distances(distances, ["w"] * 100_000).height == 99_999
+@pytest.mark.parametrize("distances", [np.arange(20_000), -np.arange(20_000), np.zeros(20_000)])
+def test_a_chain_of_20000_tokens_is_a_tree(distances: np.ndarray) -> None:
+    assert tree_from_distances(distances, ["w"] * 20_000).height == 19_999
 
 
 @pytest.mark.parametrize(

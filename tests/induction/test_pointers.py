@@ -66,10 +66,10 @@ def test_probabilities_point_at_the_first_of_equally_likely_slots() -> None:
     assert tree_from_pointer_probabilities(table, list("abcd")) == tree_from_pointers([0, 2, 1, 1], list("abcd"))
 
 
-def test_a_chain_of_100000_tokens_is_a_tree() -> None:
-    tokens = ["w"] * 100_000
-    assert tree_from_pointers(np.zeros(100_000, int), tokens).height == 99_999
-    assert tree_from_pointers(np.arange(100_000)[::-1], tokens).height == 99_999
+def test_a_chain_of_20000_tokens_is_a_tree() -> None:
+    tokens = ["w"] * 20_000
+    assert tree_from_pointers(np.zeros(20_000, int), tokens).height == 19_999
+    assert tree_from_pointers(np.arange(20_000)[::-1], tokens).height == 19_999
 
 
 @pytest.mark.parametrize(

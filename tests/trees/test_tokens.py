@@ -94,8 +94,8 @@ def test_padding() -> None:
 
 
 def test_a_chain_is_written_like_any_tree() -> None:
-    (tokens,) = Forest.from_trees([chain(100_000)]).tokens("function").strings()
-    assert len(tokens) == 300_001
+    (tokens,) = Forest.from_trees([chain(20_000)]).tokens("function").strings()
+    assert len(tokens) == 60_001
     assert tokens[:4] == ["g", "(", "g", "("]
     assert tokens[-2:] == [")", ")"]
 
