@@ -30,7 +30,7 @@ def scores_by_group(rows: Mapping[str, Records]) -> dict[str, list[Score]]:
 def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]]) -> str:
     """Return a Markdown table of the accuracy beyond training, with a row for each network and a column for each part.
 
-    Of the forms in which a sequence network read trees, the one with the best mean validation accuracy counts.
+    Of the forms in which a sequence network reads trees, the part's last one counts.
 
     Args:
         parts: name of the column to a part and its finished rows, at least one.
@@ -39,7 +39,8 @@ def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]]) -> st
     shares = [scores_on(next(iter(rows.values()))[0], BEYOND)[-1].majority for _, rows in parts.values()]
     lines.append([MAJORITY, "", *map(percent_of, shares)])
     for name, network in every_network(4).items():
-        cells = [metric(_best_form(name, part, rows), BEYOND) for part, rows in parts.values()]
+        runs = [rows.get(name) or rows.get(f"{name}, {['', *part.forms][-1]}") or [] for part, rows in parts.values()]
+        cells = [metric(each, BEYOND) for each in runs]
         if any(cells):
             lines.append([name, _reads(network), *cells])
     return markdown_table(lines)
@@ -54,15 +55,6 @@ def _reads(network: NetworkConfig) -> str:
         return "gold trees"
     transitions = network_options(asdict(network)).get("transitions", "none")
     return {"gold": "tokens and gold trees", "predicted": "tokens; trees in training"}.get(transitions, "tokens")
-
-
-def _best_form(name: str, part: Part, rows: Mapping[str, Records]) -> Records:
-    """Return the runs of a network in the form that validation prefers; none if a form is not finished."""
-    forms = [row for row in part.rows if row in (name, *(f"{name}, {form}" for form in part.forms))]
-    if not forms or any(row not in rows for row in forms):
-        return []
-    found = scores({row: rows[row] for row in forms}, "validation")
-    return rows[max(forms, key=lambda row: found[row][-1].accuracy)]
 
 
 def best_row(rows: Mapping[str, Records]) -> str:
