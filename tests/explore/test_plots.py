@@ -104,6 +104,19 @@ def test_names_of_near_points_do_not_cover_each_other(tmp_path: Path) -> None:
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
+def test_names_of_points_at_the_right_stay_within_the_axes(tmp_path: Path) -> None:
+    points = {
+        "first": (1.0, 50.0),
+        "a network with a long name": (80.0, 53.0),
+        "another with a long name": (85.0, 53.1),
+    }
+    figure = plot_costs({"logic": {"trees": points}}, tmp_path / "costs.svg", axes_names=("seconds", "accuracy"))
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert all(axes.bbox.x0 < box.x0 and box.x1 < axes.bbox.x1 for box in boxes)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
 def test_states_of_another_number_of_nodes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"states are \[2, 3\]; a tree of 6 nodes needs \[6, rows, width\]"):
         plot_tree(TREE, np.zeros((2, 3)), tmp_path / "tree.png")

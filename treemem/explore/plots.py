@@ -239,18 +239,23 @@ def plot_costs(
 
 
 def _name_points(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write each name beside its point, lower where a name above it stands in the way."""
+    """Write each name right of its point, or left at the right edge; lower where a name above it stands in the way."""
     axes.autoscale_view()
-    height, letter = 8, 4.5  # of the font, in points
+    height, letter, gap = 8, 4.5, 4  # of the font, in points
+    edge = axes.bbox.x1 * 72 / axes.figure.dpi
     taken: list[tuple[float, float, float]] = []
     for label, place in sorted(points.items(), key=lambda point: -point[1][1]):
-        left, bottom = axes.transData.transform(place) * 72 / axes.figure.dpi + (4, 3)
-        right = left + letter * len(label)
+        point, bottom = axes.transData.transform(place) * 72 / axes.figure.dpi + (0, 3)
+        width = letter * len(label)
+        side = "left" if point + gap + width < edge else "right"
+        left = point + gap if side == "left" else point - gap - width
+        right = left + width
         while any(left < end and begin < right and abs(bottom - other) < height for begin, end, other in taken):
             bottom -= 1
         taken.append((left, right, bottom))
         above = bottom - axes.transData.transform(place)[1] * 72 / axes.figure.dpi
-        axes.annotate(label, place, xytext=(4, above), textcoords="offset points", fontsize="x-small")
+        start = gap if side == "left" else -gap
+        axes.annotate(label, place, xytext=(start, above), textcoords="offset points", fontsize="x-small", ha=side)
 
 
 def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "stack", title: str = "") -> Figure:
