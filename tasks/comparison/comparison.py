@@ -54,7 +54,7 @@ class Part:
         about: the question of the study, in a sentence.
         data, task_options, training: as in a recipe. ``{data}`` in an option stands for the user's data folder.
         without: networks that are left out.
-        forms: how sequence networks read trees; empty: as the task says.
+        forms: how sequence networks read trees; the last one counts in the summary. Empty: as the task says.
     """
 
     study: str

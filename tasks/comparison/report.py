@@ -39,11 +39,15 @@ def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]]) -> st
     shares = [scores_on(next(iter(rows.values()))[0], BEYOND)[-1].majority for _, rows in parts.values()]
     lines.append([MAJORITY, "", *map(percent_of, shares)])
     for name, network in every_network(4).items():
-        runs = [rows.get(name) or rows.get(f"{name}, {['', *part.forms][-1]}") or [] for part, rows in parts.values()]
-        cells = [metric(each, BEYOND) for each in runs]
+        cells = [metric(_runs_of(name, part, rows), BEYOND) for part, rows in parts.values()]
         if any(cells):
             lines.append([name, _reads(network), *cells])
     return markdown_table(lines)
+
+
+def _runs_of(name: str, part: Part, rows: Mapping[str, Records]) -> Records:
+    in_last_form = f"{name}, {part.forms[-1]}" if part.forms else name
+    return rows.get(name) or rows.get(in_last_form) or []
 
 
 def _reads_tokens(network: NetworkConfig) -> bool:
