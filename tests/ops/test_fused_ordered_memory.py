@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,16 +113,18 @@ def test_skipping_slots_hardly_changes_anything(engine: str) -> None:
             torch.testing.assert_close(*pair, rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_a_compiled_library_is_kept_for_other_processes(
+def test_a_compiled_library_is_kept_for_other_processes_and_installations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_library: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    elsewhere = shutil.copytree(Path(native.__file__).parent, tmp_path / "elsewhere")
     with caplog.at_level("INFO"):
         assert is_fused(new_inputs([3])[0])
         native._library.cache_clear()
+        monkeypatch.setattr(native, "__file__", str(elsewhere / "__init__.py"))
         assert is_fused(new_inputs([3])[0])
     assert [record.message[:23] for record in caplog.records] == ["compiled ordered_memory"]
-    assert len(list(tmp_path.rglob("*"))) == 2, "the folder and the library"
+    assert len(list((tmp_path / "cache").rglob("*"))) == 2, "the folder and the library"
 
 
 def test_where_compiling_fails_it_is_stepwise_after_one_warning(

@@ -99,7 +99,7 @@ def _library(source: Path, *definitions: str) -> ctypes.CDLL | None:
 
 def _compiled(source: Path, definitions: tuple[str, ...]) -> Path:
     """Return the library of a source, compiled now or by an earlier process."""
-    command = [*compiler(), *_FLAGS, f"-I{Path(__file__).parent}", *(f"-D{each}" for each in definitions)]
+    command = [*compiler(), *_FLAGS, *(f"-D{each}" for each in definitions)]
     version = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=True).stdout
     texts = [source.read_text(), *(each.read_text() for each in sorted(Path(__file__).parent.glob("*.h")))]
     digest = hashlib.sha256("\0".join([*command, version, _processor(), *texts]).encode()).hexdigest()[:16]
@@ -110,7 +110,8 @@ def _compiled(source: Path, definitions: tuple[str, ...]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as made:
             output = Path(made) / "library.so"
-            subprocess.run([*command, str(source), "-o", str(output)], capture_output=True, text=True, check=True)
+            command += [f"-I{Path(__file__).parent}", str(source), "-o", str(output)]
+            subprocess.run(command, capture_output=True, text=True, check=True)
             output.replace(library)
         level = logging.INFO if launched_processes().is_first else logging.DEBUG
         _logger.log(level, "compiled %s in %.1f s; kept in %s", source.parent.name, time.perf_counter() - begin, folder)
