@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.metrics.accuracy import binary_scores
-from treemem.metrics.score import score_row
+from treemem.metrics.score import score_columns
 from treemem.runs.study import packed_answers
 from treemem.runs.study_file import StudyResults
 from treemem.trees.forest import Forest
@@ -81,7 +81,7 @@ def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -
         examples = task.examples(part)
         predicted, actual = reader.predict(part), examples.targets["label"] == 1
         found = binary_scores(predicted, actual, examples.group)
-        scores[name] = [score_row("token-reader", score, task.group) for score in found]
+        scores[name] = score_columns(found, task.group)
         correct[name] = packed_answers(predicted == actual)
     by_part: dict[str, Any] = {"files": files, "scores": scores, "right": correct}
     yield {

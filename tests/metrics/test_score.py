@@ -3,15 +3,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from treemem.errors import RecipeError
-from treemem.metrics.score import Monitor, Score, mean_scores, row_group, row_score, score_row, scores_by_group
+from treemem.metrics.score import (
+    Monitor,
+    Score,
+    column_scores,
+    mean_scores,
+    row_group,
+    row_score,
+    score_columns,
+    score_row,
+    scores_by_group,
+)
 
 RESULTS = sorted((Path(__file__).parents[2] / "docs" / "results").rglob("*.jsonl"))
 
@@ -85,18 +93,18 @@ def test_a_row_of_another_form_is_refused() -> None:
         row_group(row)
 
 
-def rows_in(record: Any) -> Iterator[dict[str, Any]]:
-    """The rows of scores in a record of a study, however deep."""
-    if isinstance(record, dict) and {"network", "examples", "deviation"} <= record.keys():
-        yield record
-    elif isinstance(record, (dict, list)):
-        for value in record.values() if isinstance(record, dict) else record:
-            yield from rows_in(value)
+@pytest.mark.parametrize("group", ["depth", "operations", "set of expressions", "group"])
+def test_columns_give_their_scores_back_whatever_the_task_calls_its_groups(group: str) -> None:
+    scores = [Score(8, 10, {"accuracy": 0.5, "f1": 0.3}), Score("all", 11, {"accuracy": 0.6, "f1": None})]
+    columns = score_columns(scores, group)
+    assert columns == {group: [8, "all"], "examples": [10, 11], "accuracy": [0.5, 0.6], "f1": [0.3, None]}
+    assert column_scores(json.loads(json.dumps(columns))) == scores
 
 
-def test_every_committed_row_of_scores_is_written_again_as_it_was() -> None:
+def test_every_committed_score_is_written_again_as_it_was() -> None:
     records = [json.loads(line) for path in RESULTS for line in path.read_text(encoding="utf-8").splitlines()]
-    rows = list(rows_in(records))
-    assert len(rows) > 1000
-    for row in rows:
-        assert score_row(row["network"], row_score(row, row_group(row)), row_group(row)) == row
+    of_runs = [record["scores"] for record in records if "right" in record and "constant" not in record]
+    columns = [each for scores in of_runs for each in scores.values()]
+    assert len(columns) > 1000
+    for each in columns:
+        assert score_columns(column_scores(each), next(iter(each))) == each

@@ -19,7 +19,6 @@ from toy_task import KindSum, MoreX, scored_batches, toy_data
 import treemem
 from treemem import RecipeError
 from treemem.errors import ParseError
-from treemem.metrics.score import Score
 from treemem.networks import NetworkConfig
 from treemem.records import locked, write_records
 from treemem.runs import (
@@ -30,7 +29,6 @@ from treemem.runs import (
     recorded_scores,
     right_answers,
     run_study,
-    score_row,
     study,
 )
 from treemem.runs.fit import fit
@@ -63,9 +61,7 @@ def test_records_hold_what_training_and_scoring_each_run_alone_gives(tmp_path: P
     alone = fit(MoreX(), SUM, data, dataclasses.replace(TRAINING, seed=2), output=tmp_path / "alone")
     for part, (forest, split) in {"test": (data, "test"), "other": (other, None)}.items():
         expected = evaluate(alone.model, forest, split=split)
-        score = found[1]["scores"][part][-1]
-        assert score["accuracy"] == expected.overall.accuracy
-        assert score["network"] == "sum"
+        assert found[1]["scores"][part]["accuracy"][-1] == expected.overall.accuracy
         assert right_answers(found[1], part).tolist() == expected.correct.tolist()
         assert recorded_scores(found[1], part) == expected.scores
     assert found[1]["best_epoch"] == alone.best_epoch
@@ -238,7 +234,7 @@ def record_of(run: StudyRun, data: Forest) -> dict[str, Any]:
         "network": dataclasses.asdict(run.network),
         "training": dataclasses.asdict(run.training),
         "data": {"name": run.data, "hash": MoreX().examples(data).digest()},
-        "scores": {"train": [], "validation": [], "test": []},
+        "scores": {"train": {}, "validation": {}, "test": {}},
     }
 
 
@@ -285,13 +281,6 @@ def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp
     averaging = dataclasses.replace(runs(1)[0], training=dataclasses.replace(runs(1)[0].training, averaging=0.9))
     with pytest.raises(RecipeError, match="'sum/seed-1' with other training"):
         run_study(MoreX(), [averaging], data, folder=tmp_path / "runs", results=results)
-
-
-@pytest.mark.parametrize("group", ["depth", "operations", "set of expressions", "group"])
-def test_scores_come_back_whatever_the_task_calls_its_groups(group: str) -> None:
-    scores = [Score(8, 10, {"accuracy": 0.5, "f1": 0.3}), Score("all", 10, {"accuracy": 0.5}, deviation=0.4)]
-    record = {"scores": {"test": [score_row("sum", score, group) for score in scores], "train": []}}
-    assert recorded_scores(record, "test") == scores
 
 
 def test_right_answers_come_back_as_they_were_packed() -> None:

@@ -166,3 +166,23 @@ def row_group(row: Mapping[str, Any]) -> str:
     if "network" not in row or len(names) < 2 or names[0] == "examples":
         raise RecipeError(f"a record of scores has the fields network, GROUP, examples; this one has {', '.join(row)}")
     return names[0]
+
+
+def score_columns(scores: Sequence[Score], group: str) -> dict[str, list[Any]]:
+    """Return the scores of a run by field: a list of all groups, of all numbers of examples, and of each metric.
+
+    ``group`` is what the task groups by. A run has no deviations, and none are kept.
+    """
+    names = dict.fromkeys(name for score in scores for name in score.metrics)
+    return {
+        group: [score.group for score in scores],
+        "examples": [score.examples for score in scores],
+        **{name: [score.metrics.get(name) for score in scores] for name in names},
+    }
+
+
+def column_scores(columns: Mapping[str, Sequence[Any]]) -> list[Score]:
+    """Return the scores that :func:`score_columns` made columns of."""
+    groups, examples, *metrics = columns.values()
+    rows = zip(groups, examples, *metrics, strict=True)
+    return [Score(group, count, dict(zip([*columns][2:], values, strict=True))) for group, count, *values in rows]

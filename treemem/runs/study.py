@@ -24,7 +24,7 @@ from treemem import checkpoint
 from treemem.data_parallel import launched_processes
 from treemem.errors import ParseError, RecipeError, TreememError
 from treemem.metrics.odds_count import OddsCount
-from treemem.metrics.score import Score, row_group, row_score, score_row
+from treemem.metrics.score import Score, column_scores, score_columns
 from treemem.model import Model
 from treemem.model_digest import weights_digest
 from treemem.networks import NetworkConfig
@@ -80,9 +80,10 @@ def run_study(
 
     A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (name and options), ``training``,
     ``data`` (name and hash), ``files`` (hashes by name), ``weights`` (a hash), ``parameters``, ``best_epoch``,
-    ``epochs``, ``seconds`` (of training and validation), ``trees_per_second``, and by split or file ``scores``,
-    ``right`` (which examples are correct, :func:`right_answers`; not for ``train``) and, for binary tasks, ``odds`` (a
-    histogram of the log odds, :class:`OddsCount`). Fields that are newer than a record are None.
+    ``epochs``, ``seconds`` (of training and validation), ``trees_per_second``, and by split or file ``scores`` (see
+    :func:`recorded_scores`), ``right`` (which examples are correct, :func:`right_answers`; not for ``train``) and, for
+    binary tasks, ``odds`` (a histogram of the log odds, :class:`OddsCount`). Fields that are newer than a record are
+    None.
 
     Args:
         task: what to learn.
@@ -224,8 +225,7 @@ def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str
 
 def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
     """Return the scores of a recorded run on a split or file, by group and last for all."""
-    rows = record["scores"][part]
-    return [row_score(row, row_group(rows[-1])) for row in rows]
+    return column_scores(record["scores"][part])
 
 
 def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
@@ -314,7 +314,7 @@ def _record(job: _Job) -> dict[str, Any]:
     forest = _trees(job, run.data, job.hash)
     files = {name: _trees(job, name, digest) for name, digest in job.files.items()}
     result = fit(task, run.network, forest, run.training, output=job.folder / run.name, resume=True, progress=False)
-    scores: dict[str, list[dict[str, Any]]] = {}
+    scores: dict[str, dict[str, list[Any]]] = {}
     right: dict[str, list[Any]] = {}
     odds: dict[str, list[list[int]]] = {}
     parts: dict[str, tuple[Forest, str | None]] = {split: (forest, split) for split in job.splits}
@@ -328,7 +328,7 @@ def _record(job: _Job) -> dict[str, Any]:
             threads=run.training.threads,
             progress=False,
         )
-        scores[name] = [score_row(run.row, score, task.group) for score in found.scores]
+        scores[name] = score_columns(found.scores, task.group)
         if name != "train" and found.correct is not None:
             right[name] = packed_answers(found.correct)
         if found.labels is not None:

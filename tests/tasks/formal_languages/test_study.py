@@ -10,17 +10,14 @@ from treemem.tasks.formal_languages.published import SCORES, between, kinds_by_l
 
 
 def record(kind: str, *accuracies: float) -> dict[str, object]:
-    rows = [
-        {
-            "network": "x",
-            "length": 20 * place,
-            "examples": 10,
-            **dict.fromkeys(("symbol accuracy", "worst length"), value),
-        }
-        | {"sequence accuracy": value / 2, "deviation": None}
-        for place, value in enumerate(accuracies, start=1)
-    ]
-    return {"run": "x", "task": {"kind": kind}, "scores": {"test": [*rows, {**rows[0], "length": "all"}]}}
+    values = [*accuracies, accuracies[0]]
+    scores = {
+        "length": [*(20 * place for place in range(1, len(values))), "all"],
+        "examples": [10] * len(values),
+        **dict.fromkeys(("symbol accuracy", "worst length"), values),
+        "sequence accuracy": [value / 2 for value in values],
+    }
+    return {"run": "x", "task": {"kind": kind}, "scores": {"test": scores}}
 
 
 def test_accuracies_are_means_over_the_lengths_of_each_run() -> None:

@@ -133,11 +133,8 @@ def test_scores_are_by_level() -> None:
     assert other.metrics == pytest.approx(dict(zip(names, (2 / 5, 1 / 5, 0), strict=True)))
     assert overall.metrics["free digit accuracy"] == pytest.approx(6 / 11)
     assert [task.group_name(int(each.group)) for each in (one, other)] == ["length 1, nesting 1", "length 3, nesting 2"]
-    rows = [
-        {"network": "x", "level": level, "examples": 5, "digit accuracy": value, "deviation": None}
-        for level, value in ((101, 0.9), (103, 0.5), ("all", 0.7))
-    ]
-    assert at_level([{"scores": {"test": rows}}], 103) == "50.00"
+    columns = {"level": [101, 103, "all"], "examples": [5, 5, 10], "digit accuracy": [0.9, 0.5, 0.7]}
+    assert at_level([{"scores": {"test": columns}}], 103) == "50.00"
 
 
 def test_digits_are_scored_after_the_correct_ones() -> None:

@@ -27,11 +27,8 @@ def test_a_data_set_of_a_study_is_of_its_own_kind(kind: str, tmp_path: Path) -> 
 def test_a_run_is_solved_if_it_is_at_every_length() -> None:
     def record(*accuracies: float) -> dict[str, object]:
         groups = [*(8 * place for place in range(len(accuracies))), "all"]
-        rows = [
-            {"network": "x", "length": group, "examples": 10, "coarse accuracy": value, "deviation": None}
-            for group, value in zip(groups, [*accuracies, 1.0], strict=True)
-        ]
-        return {"run": "x", "scores": {"test": rows}}
+        scores = {"length": groups, "examples": [10] * len(groups), "coarse accuracy": [*accuracies, 1.0]}
+        return {"run": "x", "scores": {"test": scores}}
 
     assert solved([record(1.0, 0.99), record(1.0, 0.98), record(0.995, 1.0)]) == 2
 
