@@ -127,15 +127,19 @@ def test_a_compiled_library_is_kept_for_other_processes_and_installations(
     assert len(list((tmp_path / "cache").rglob("*"))) == 2, "the folder and the library"
 
 
-def test_where_compiling_fails_it_is_stepwise_after_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_library: None
+@pytest.mark.parametrize("name", ["gcc", "clang"])
+def test_where_compiling_fails_it_is_stepwise_after_one_warning_with_the_error(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_library: None
 ) -> None:
-    compiler = tmp_path / "compiler"
-    compiler.write_text("#!/bin/sh\ncase $1 in --version) echo 1;; *) echo 'no header' >&2; exit 1;; esac\n")
+    compiler, error = tmp_path / "compiler", "In file included from a\nb: error: no header"
+    failing = f"echo $* > {tmp_path}/flags; echo '{error}' >&2; exit 1"
+    compiler.write_text(f"#!/bin/sh\ncase $1 in --version) echo {name} 14;; *) {failing};; esac\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     maps, inputs = new_maps(), new_inputs([4, 2])
-    with pytest.warns(RuntimeWarning, match="no header"):
+    with pytest.warns(RuntimeWarning, match="more slowly: b: error: no header"):
         found = results(maps, inputs, [4, 2], 3, "fused")
     assert_same(found, results(maps, inputs, [4, 2], 3, "fused"), "without another warning")
+    only_gcc_knows = "-fvect-cost-model" in (tmp_path / "flags").read_text()
+    assert only_gcc_knows == (name == "gcc")

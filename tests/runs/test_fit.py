@@ -236,6 +236,21 @@ def test_threads_are_as_asked_for_during_the_run_and_as_before_after_it(
     assert torch.get_num_threads() == before
 
 
+def test_products_are_as_exact_as_asked_during_the_run_and_as_before_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, forward = set(), KindSum.forward
+
+    def telling(self: KindSum, batch: TreeBatch) -> torch.Tensor:
+        seen.add(torch.get_float32_matmul_precision())
+        return forward(self, batch)
+
+    monkeypatch.setattr(KindSum, "forward", telling)
+    run(tmp_path, epochs=1, matmul_precision="medium")
+    assert seen == {"medium"}
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_clipping_limits_the_gradient_of_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     norms: list[float] = []
     step = torch.optim.Adam.step

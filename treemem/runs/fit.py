@@ -14,6 +14,7 @@ from treemem.data.examples import DataSet
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.networks import NetworkConfig
+from treemem.ops.matmul_precision import matmul_precision
 from treemem.ops.threads import torch_threads
 from treemem.records import writing
 from treemem.runs.options import TrainingOptions
@@ -96,7 +97,7 @@ def fit(
                 with writing(folder.path):
                     folder.clear(overwrite=overwrite)
         alone = torch.random.fork_rng(devices=run.cuda_devices)
-        with alone, torch_threads(options.threads):
+        with alone, torch_threads(options.threads), matmul_precision(options.matmul_precision):
             run.begin()
             with nullcontext() if run.log is None else closing(run.log):
                 while not run.progress.finished(options):

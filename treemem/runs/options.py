@@ -37,6 +37,7 @@ _CHOICES = {
     "schedule": ("constant", "cosine", "linear", "plateau"),
     "accelerator": ("auto", "cpu", "cuda"),
     "precision": ("32-true", "64-true", "bf16-mixed"),
+    "matmul_precision": ("highest", "high", "medium"),
 }
 
 
@@ -89,6 +90,10 @@ class TrainingOptions:
         threads: torch threads on the CPU, in each process. A fixed number makes results independent of the machine's
             number of cores. None: as many as torch is set to, which pays for batches of thousands.
         precision: as in lightning-fabric: ``"32-true"``, ``"64-true"``, ``"bf16-mixed"``.
+        matmul_precision: of products of float32 matrices, see :func:`torch.set_float32_matmul_precision`:
+            ``"highest"``; ``"high"``, with about 16 bits; or ``"medium"``, with 8. Sums, states and weights stay in
+            float32. It is faster on processors with AMX, and ``"high"`` on GPUs. Scores after training are computed
+            with what torch is set to.
         tensorboard: write TensorBoard event files beside the log.
 
     Raises:
@@ -127,6 +132,7 @@ class TrainingOptions:
     accelerator: str = "auto"
     threads: int | None = 1
     precision: str = "32-true"
+    matmul_precision: str = "highest"
     tensorboard: bool = False
 
     def __post_init__(self) -> None:

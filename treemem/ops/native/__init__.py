@@ -22,19 +22,11 @@ import torch
 
 from treemem.data_parallel import launched_processes
 from treemem.ops.compile_mode import compiler, give_up, native_wanted
+from treemem.ops.matmul_precision import bfloat16_parts
 
 _logger = logging.getLogger(__name__)
 _FLAGS = (
-    *(
-        "-std=c++17",
-        "-O2",
-        "-ftree-vectorize",
-        "-fvect-cost-model=dynamic",
-        "-march=native",
-        "-fPIC",
-        "-shared",
-        "-fopenmp",
-    ),
+    *("-std=c++17", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-shared", "-fopenmp"),
     *("-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros", "-freciprocal-math"),
 )
 """Sums may be reordered; NaN and infinity stay what they are."""
@@ -48,7 +40,8 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
     """Return the compiled functions of a source, or None if they cannot be used.
 
     They need a C++ compiler, unless compiling is switched off, and tensors on a CPU of one type, float32 or float64.
-    They run neither under autocast nor within transforms of ``torch.func`` or a mode that sees each operation.
+    They run neither under autocast nor within transforms of ``torch.func`` or a mode that sees each operation. Their
+    products of matrices are as exact as :func:`torch.get_float32_matmul_precision` says.
 
     The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes. If compiling
     fails, there is one warning.
@@ -70,7 +63,10 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
         return None
     if first.dtype not in TYPE_NAMES or any(each.device.type != "cpu" for each in (first, *others)):
         return None
-    return _library(source, *definitions) if all(each.dtype == first.dtype for each in others) else None
+    if any(each.dtype != first.dtype for each in others):
+        return None
+    parts = bfloat16_parts() if first.dtype == torch.float32 else 0
+    return _library(source, *definitions, *([f"BFLOAT16_PARTS={parts}"] if parts else []))
 
 
 @contextmanager
@@ -92,15 +88,16 @@ def _library(source: Path, *definitions: str) -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(str(_compiled(source, definitions)))
     except (OSError, subprocess.SubprocessError) as error:
-        output = getattr(error, "stderr", None) or str(error)
-        give_up((output.strip().splitlines() or [type(error).__name__])[0])
+        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        give_up(next((line for line in lines if "error" in line), lines[0] if lines else type(error).__name__))
         return None
 
 
 def _compiled(source: Path, definitions: tuple[str, ...]) -> Path:
     """Return the library of a source, compiled now or by an earlier process."""
-    command = [*compiler(), *_FLAGS, *(f"-D{each}" for each in definitions)]
     version = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=True).stdout
+    own = () if "clang" in version else ("-fvect-cost-model=dynamic",)  # what clang does anyway
+    command = [*compiler(), *_FLAGS, *own, *(f"-D{each}" for each in definitions)]
     texts = [source.read_text(), *(each.read_text() for each in sorted(Path(__file__).parent.glob("*.h")))]
     digest = hashlib.sha256("\0".join([*command, version, _processor(), *texts]).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treemem"

@@ -1,7 +1,9 @@
-// Matrix products by the BLAS that torch has, row by row.
+// Matrix products by the BLAS that torch has, row by row; in bfloat16 by packed.h.
 #pragma once
 
 #include <cstdint>
+
+#include "packed.h"
 
 namespace {
 
@@ -48,5 +50,34 @@ void outer(Gemm<T> gemm, int64_t left, int64_t right, int64_t rows, const T* a, 
            int64_t b_stride, T* out, int64_t out_stride) {
   if (rows) gemm_columns<T>(gemm, 'N', 'T', right, left, rows, b, b_stride, a, a_stride, T(1), out, out_stride);
 }
+
+#ifdef BFLOAT16_PRODUCTS
+constexpr int64_t kLeastRows = 32;  // with fewer, packing the weight takes longer than the product
+
+template <>
+void product<float>(Gemm<float> gemm, int64_t rows, int64_t outputs, int64_t inputs, const float* in, int64_t in_stride,
+                    const float* weight, int64_t weight_stride, float* out, int64_t out_stride, bool add) {
+  if (rows < kLeastRows)
+    return gemm_columns<float>(gemm, 'T', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, add, out,
+                               out_stride);
+  multiply(rows, in, in_stride, Packed<float>(inputs, outputs, weight, weight_stride, false), out, out_stride, add);
+}
+
+template <>
+void product_plain<float>(Gemm<float> gemm, int64_t rows, int64_t outputs, int64_t inputs, const float* in,
+                          int64_t in_stride, const float* weight, int64_t weight_stride, float* out,
+                          int64_t out_stride) {
+  if (rows < kLeastRows)
+    return gemm_columns<float>(gemm, 'N', 'N', outputs, rows, inputs, weight, weight_stride, in, in_stride, 0, out,
+                               out_stride);
+  multiply(rows, in, in_stride, Packed<float>(inputs, outputs, weight, weight_stride, true), out, out_stride, false);
+}
+
+template <>
+void outer<float>(Gemm<float>, int64_t left, int64_t right, int64_t rows, const float* a, int64_t a_stride,
+                  const float* b, int64_t b_stride, float* out, int64_t out_stride) {
+  outer(left, right, rows, a, a_stride, b, b_stride, out, out_stride);
+}
+#endif
 
 }  // namespace

@@ -65,7 +65,7 @@ struct Problem {
   const int64_t* segments_of_level;   // [levels], from the lowest up
   const int64_t* child;               // [edges]
   const int64_t* options;             // of the operation
-  const void* gemm;
+  void* gemm;
   Arity* arities;
   int64_t widths[kMostStates];
   void* states[kMostStates];          // [rows, width]

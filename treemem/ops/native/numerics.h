@@ -240,9 +240,9 @@ class Dropout {
         least(static_cast<uint32_t>(std::fmin(rate * 4294967296.0, 4294967295.0))),
         seed(mixed(static_cast<uint32_t>(seed) ^ mixed(static_cast<uint32_t>(seed >> 32) + static_cast<uint32_t>(part)))) {}
 
-  // 0, or 1 / (1 - rate), for an entry of a stream of entries.
+  // 0, or 1 / (1 - rate), for an entry of a stream of entries. It does not branch, so that a loop takes many at once.
   T factor(uint32_t stream, uint32_t entry) const {
-    return on ? drawn(stream, entry) : T(1);
+    return mixed((entry ^ seed) + stream * 0x9E3779B9u) >= least ? scale : T(0);
   }
 
   // to = from * factor, or to += from * factor, for `count` entries from `entry` on.
@@ -250,10 +250,15 @@ class Dropout {
     if (!on) return void(std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T)));
     const Dropout own = *this;  // so that the compiler knows that `to` does not change it
     SIMD
-    for (int64_t i = 0; i < count; ++i) to[i] = from[i] * own.drawn(stream, entry + static_cast<uint32_t>(i));
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i] * own.factor(stream, entry + static_cast<uint32_t>(i));
   }
   void add(uint32_t stream, uint32_t entry, const T* from, T* to, int64_t count) const {
     const Dropout own = *this;
+    if (!own.on) {
+      SIMD
+      for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+      return;
+    }
     SIMD
     for (int64_t i = 0; i < count; ++i) to[i] += from[i] * own.factor(stream, entry + static_cast<uint32_t>(i));
   }
@@ -261,9 +266,6 @@ class Dropout {
   const T scale;
 
  private:
-  T drawn(uint32_t stream, uint32_t entry) const {
-    return mixed((entry ^ seed) + stream * 0x9E3779B9u) >= least ? scale : T(0);
-  }
   static uint32_t mixed(uint32_t x) {  // the finalizer of MurmurHash3
     x ^= x >> 16, x *= 0x85EBCA6Bu, x ^= x >> 13, x *= 0xC2B2AE35u;
     return x ^ x >> 16;

@@ -153,6 +153,15 @@ __attribute__((noinline)) void multiply(int64_t rows, const T* x, int64_t x_stri
   }
 }
 
+}  // namespace
+
+#if defined(BFLOAT16_PARTS) && (defined(__AMX_BF16__) || defined(__AMXBF16__))  // GCC and clang
+#define BFLOAT16_PRODUCTS
+#include "bfloat16.h"
+#endif
+
+namespace {
+
 // c [rows, columns] = (c if add else 0) + x b by this thread alone.
 template <typename T>
 void multiply(int64_t rows, const T* x, int64_t x_stride, const Packed<T>& b, T* c, int64_t stride, bool add) {

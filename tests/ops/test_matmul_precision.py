@@ -1,0 +1,111 @@
+"""Products of float32 matrices of which torch says how exact they are."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+import torch
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem.networks import NetworkConfig
+from treemem.ops import compile_mode
+from treemem.ops.matmul_precision import bfloat16_parts, matmul_precision
+from treemem.ops.native import native_library
+from treemem.schedule.tree_batch import TreeBatch
+
+pytestmark = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
+ERRORS = {"highest": 1e-5, "high": 2e-4, "medium": 0.06}
+"""Of a sum of k products of standard normal numbers, over the root of k."""
+
+with matmul_precision("medium"):
+    HAS_AMX = bfloat16_parts() == 1
+
+
+@pytest.mark.parametrize("precision", ERRORS)
+def test_a_product_of_any_shape_is_as_exact_as_asked(precision: str) -> None:
+    draw, worst = torch.Generator().manual_seed(0), 0.0
+    for rows, columns, depth in [
+        (1, 1, 1),
+        (16, 16, 32),
+        (17, 5, 31),
+        (33, 40, 2),
+        (300, 100, 65),
+        (32, 31, 600),
+        (3, 2, 0),
+    ]:
+        for choice in range(16):
+            transposed, plain, add, spare = (choice >> bit & 1 for bit in range(4))
+            left, right, out = (
+                torch.randn(*shape, generator=draw)
+                for shape in ((rows, depth), (depth, columns), (rows, columns + spare))
+            )
+            x = torch.cat(
+                [left.T if transposed else left, torch.full(((depth, rows)[1 - transposed], spare), torch.nan)], 1
+            )
+            weight = torch.cat(
+                [right if plain else right.T, torch.full(((columns, depth)[plain], spare), torch.nan)], 1
+            )
+            found = out.clone()
+            with matmul_precision(precision):
+                library = native_library(Path(__file__).with_name("packed_products.cpp"), [out])
+            assert library is not None
+            strides = [ctypes.c_int64(each.stride(0)) for each in (x, weight, found)]
+            pointers = [ctypes.c_void_p(each.data_ptr()) for each in (x, weight, found)]
+            numbers = [ctypes.c_int64(each) for each in (rows, columns, depth, transposed, plain, add)]
+            library.multiply_float(
+                *numbers[:3], pointers[0], strides[0], numbers[3], pointers[1], strides[1], numbers[4], pointers[2],
+                strides[2], numbers[5],
+            )  # fmt: skip
+            expected = out.double()
+            expected[:, :columns] = left.double() @ right.double() + add * expected[:, :columns]
+            assert torch.equal(found[:, columns:], out[:, columns:]), "what lies beside the product"
+            worst = max(worst, float((found - expected).abs().max()) / max(depth, 1) ** 0.5)
+    assert worst < ERRORS[precision]
+    if precision != "highest" and HAS_AMX:
+        assert worst > ERRORS["highest"], "or it is not used"
+
+
+@pytest.mark.parametrize("precision", ERRORS)
+@pytest.mark.parametrize(
+    "network",
+    [
+        "OrderedMemory",
+        "ONLSTM",
+        "LSTM",
+        "MemoryRNN",
+        "TreeRNN",
+        "TreeLSTM",
+        "TreeCell",
+        "StackTreeLSTM",
+        "ChildSumTreeLSTM",
+    ],
+)
+def test_networks_and_their_gradients_are_as_exact_as_asked(network: str, precision: str) -> None:
+    torch.manual_seed(0)
+    encoder = NetworkConfig(network, {"hidden_size": 20}).build(VOCABULARY)
+    batch = TreeBatch.from_forest(random_forest(seed=7, num_trees=150, size=20), VOCABULARY)
+
+    def results(name: str) -> list[torch.Tensor]:
+        encoder.zero_grad()
+        with matmul_precision(name):
+            encoding = encoder(batch).root
+            torch.cos(3 * encoding).sum().backward()
+        gradients = [each.grad.clone() for each in encoder.parameters() if each.grad is not None]
+        return [encoding.detach(), *gradients]
+
+    exact, found = results("highest"), results(precision)
+    least = 0.01 * max(float(each.norm()) for each in exact)  # some gradients are 0 but for rounding
+    errors = [
+        float((one - other).norm()) / (float(other.norm()) + least) for one, other in zip(found, exact, strict=True)
+    ]
+    assert max(errors) <= {"highest": 0, "high": 1e-4, "medium": 0.05}[precision]
+    if precision != "highest" and HAS_AMX:
+        assert max(errors) > 0, "or it is not used"
+
+
+def test_a_block_has_its_precision_and_leaves_the_one_before() -> None:
+    with matmul_precision("medium"), matmul_precision("high"):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
