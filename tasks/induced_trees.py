@@ -47,7 +47,7 @@ def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: 
         if known.get(name) == weights:
             continue
         models = {run: recorded_model(done.folder, record) for run, record in own.items()}
-        examples = examples or done.task.examples(done.data["data"])
+        examples = examples or done.task.examples(done.data[done.runs[0].data])
         found = {run: found_trees(model, examples) for run, model in models.items()}
         if len(own) > 1:
             page = done.page.with_name(tree_page_name(done.study.folder.name, done.study.name, name))
