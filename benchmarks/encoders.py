@@ -28,6 +28,7 @@ from treemem.nn import (
 )
 from treemem.nn.ordered_memory import MemoryMaps
 from treemem.nn.step_cells import run_cell
+from treemem.ops.matmul_precision import matmul_precision
 from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
 from treemem.ops.ordered_memory import Dropouts, OrderedMemoryWeights, ordered_memory
 from treemem.ops.ordered_memory.naive import Attention, attend, cell, layer_norm, linear
@@ -141,10 +142,21 @@ def ordered_memory_batch(maps: MemoryMaps, inputs: Tensor, lengths: Tensor, slot
         "published-loop": lambda rate: published_ordered_memory(inputs, lengths, maps.weights(), slots, rate),
         "uncompiled": partial(run, engine="stepwise"),
         "skipping": partial(run, engine="fused", skip=1e-5),
+        **with_shorter_products(partial(run, engine="fused")),
         "products": OrderedMemoryProducts(cumulative, lengths, maps),
     }
     leaves = {"inputs": inputs, **dict(maps.named_parameters())}
     return Operation(len(inputs), leaves, partial(run, engine="fused"), others, ("published-loop", "uncompiled"), 0.2)
+
+
+def with_shorter_products(run: Callable[[float], Tensor]) -> dict[str, Callable[[float], Tensor]]:
+    """The same with products of less precision; the backward pass takes that of the forward pass."""
+
+    def shorter(rate: float, precision: str) -> Tensor:
+        with matmul_precision(precision):
+            return run(rate)
+
+    return {f"{name}-products": partial(shorter, precision=name) for name in ("high", "medium")}
 
 
 class OnLSTMProducts:
@@ -189,6 +201,7 @@ def on_lstm_batch(small: bool, dtype: torch.dtype) -> Operation:
     others = {
         "published-loop": partial(run, engine="naive"),
         "torch-lstm": lambda _: lstm(inputs)[0],
+        **with_shorter_products(partial(run, engine="fused")),
         "products": OnLSTMProducts(inputs.detach(), weights),
     }
     return Operation(sequences, leaves, partial(run, engine="fused"), others, ("published-loop",))
@@ -304,4 +317,7 @@ ENCODERS = (
         ),
     ),
 )
-ENCODER_BASELINES = ("published-loop", "torch-lstm", "torch-gru", "step-by-step", "uncompiled", "skipping", "products")
+ENCODER_BASELINES = (
+    *("published-loop", "torch-lstm", "torch-gru", "step-by-step", "uncompiled", "skipping"),
+    *("high-products", "medium-products", "products"),
+)
