@@ -150,7 +150,7 @@ def ordered_memory_batch(maps: MemoryMaps, inputs: Tensor, lengths: Tensor, slot
 
 
 def with_shorter_products(run: Callable[[float], Tensor]) -> dict[str, Callable[[float], Tensor]]:
-    """The same with products of less precision; the backward pass takes that of the forward pass."""
+    """The same with products of less precision; the backward pass in C++ takes that of the forward pass."""
 
     def shorter(rate: float, precision: str) -> Tensor:
         with matmul_precision(precision):

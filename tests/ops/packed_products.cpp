@@ -1,6 +1,13 @@
 // The products of packed.h, for test_matmul_precision.py.
 #include "packed.h"
 
+extern "C" int in_bfloat16() {
+#ifdef BFLOAT16_PRODUCTS
+  return BFLOAT16_PARTS;
+#endif
+  return 0;
+}
+
 extern "C" void multiply_float(int64_t rows, int64_t columns, int64_t depth, const float* x, int64_t x_stride,
                                int64_t transposed, const float* weight, int64_t weight_stride, int64_t plain, float* c,
                                int64_t stride, int64_t add) {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tree_strategies import VOCABULARY, random_forest
 
 from treemem.networks import NetworkConfig
 from treemem.ops import compile_mode
-from treemem.ops.matmul_precision import bfloat16_parts, matmul_precision
+from treemem.ops.matmul_precision import matmul_precision
 from treemem.ops.native import native_library
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -19,19 +21,36 @@ pytestmark = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no
 ERRORS = {"highest": 1e-5, "high": 2e-4, "medium": 0.06}
 """Of a sum of k products of standard normal numbers, over the root of k."""
 
-with matmul_precision("medium"):
-    HAS_AMX = bfloat16_parts() == 1
+
+def products(precision: str) -> ctypes.CDLL:
+    with matmul_precision(precision):
+        library = native_library(Path(__file__).with_name("packed_products.cpp"), [torch.zeros(1)])
+    assert library is not None
+    return library
+
+
+def parts(precision: str) -> int:
+    """As how many bfloat16 numbers it multiplies: 0 without the processor or a compiler that knows it."""
+    return int(products(precision).in_bfloat16())
+
+
+def test_the_parts_are_those_of_the_processor_and_the_precision() -> None:
+    found = [parts(precision) for precision in ERRORS]
+    assert found in ([0, 2, 1], [0, 0, 0])
+    if "amx_bf16" not in Path("/proc/cpuinfo").read_text():
+        assert not any(found)
 
 
 @pytest.mark.parametrize("precision", ERRORS)
 def test_a_product_of_any_shape_is_as_exact_as_asked(precision: str) -> None:
-    draw, worst = torch.Generator().manual_seed(0), 0.0
+    library, draw, worst = products(precision), torch.Generator().manual_seed(0), 0.0
     for rows, columns, depth in [
         (1, 1, 1),
         (16, 16, 32),
         (17, 5, 31),
         (33, 40, 2),
         (300, 100, 65),
+        (300, 40, 600),
         (32, 31, 600),
         (3, 2, 0),
     ]:
@@ -48,9 +67,6 @@ def test_a_product_of_any_shape_is_as_exact_as_asked(precision: str) -> None:
                 [right if plain else right.T, torch.full(((columns, depth)[plain], spare), torch.nan)], 1
             )
             found = out.clone()
-            with matmul_precision(precision):
-                library = native_library(Path(__file__).with_name("packed_products.cpp"), [out])
-            assert library is not None
             strides = [ctypes.c_int64(each.stride(0)) for each in (x, weight, found)]
             pointers = [ctypes.c_void_p(each.data_ptr()) for each in (x, weight, found)]
             numbers = [ctypes.c_int64(each) for each in (rows, columns, depth, transposed, plain, add)]
@@ -63,7 +79,7 @@ def test_a_product_of_any_shape_is_as_exact_as_asked(precision: str) -> None:
             assert torch.equal(found[:, columns:], out[:, columns:]), "what lies beside the product"
             worst = max(worst, float((found - expected).abs().max()) / max(depth, 1) ** 0.5)
     assert worst < ERRORS[precision]
-    if precision != "highest" and HAS_AMX:
+    if parts(precision):
         assert worst > ERRORS["highest"], "or it is not used"
 
 
@@ -101,11 +117,22 @@ def test_networks_and_their_gradients_are_as_exact_as_asked(network: str, precis
         float((one - other).norm()) / (float(other.norm()) + least) for one, other in zip(found, exact, strict=True)
     ]
     assert max(errors) <= {"highest": 0, "high": 1e-4, "medium": 0.05}[precision]
-    if precision != "highest" and HAS_AMX:
+    if parts(precision):
         assert max(errors) > 0, "or it is not used"
 
 
 def test_a_block_has_its_precision_and_leaves_the_one_before() -> None:
-    with matmul_precision("medium"), matmul_precision("high"):
+    with matmul_precision("medium"), matmul_precision("high"), matmul_precision(None):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_what_torch_is_told_for_gpus_alone_changes_nothing_on_the_cpu() -> None:
+    code = """
+import torch
+from treemem.ops.matmul_precision import bfloat16_parts, matmul_precision
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+with matmul_precision(None):
+    assert bfloat16_parts() == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -19,6 +19,7 @@ from toy_task import KindSum, MoreX, scored_batches, toy_data
 import treemem
 from treemem import RecipeError
 from treemem.errors import ParseError
+from treemem.metrics.score import Score, score_row
 from treemem.networks import NetworkConfig
 from treemem.records import locked, write_records
 from treemem.runs import (
@@ -281,6 +282,12 @@ def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp
     averaging = dataclasses.replace(runs(1)[0], training=dataclasses.replace(runs(1)[0].training, averaging=0.9))
     with pytest.raises(RecipeError, match="'sum/seed-1' with other training"):
         run_study(MoreX(), [averaging], data, folder=tmp_path / "runs", results=results)
+
+
+def test_scores_of_records_with_a_row_for_each_come_back() -> None:
+    scores = [Score(8, 10, {"accuracy": 0.5, "f1": 0.3}), Score("all", 10, {"accuracy": 0.5})]
+    record = {"scores": {"test": [score_row("sum", score, "depth") for score in scores]}}
+    assert recorded_scores(record, "test") == scores
 
 
 def test_right_answers_come_back_as_they_were_packed() -> None:

@@ -15,8 +15,17 @@ _ARCH_PRCTL, _ASK_FOR_STATE, _TILE_DATA = 158, 0x1023, 18  # of Linux on x86-64
 
 
 @contextlib.contextmanager
-def matmul_precision(name: str) -> Iterator[None]:
-    """Multiply float32 matrices with this precision in the block; see :func:`torch.set_float32_matmul_precision`."""
+def matmul_precision(name: str | None) -> Iterator[None]:
+    """Multiply float32 matrices with this precision in the block; None changes nothing.
+
+    The names are those of :func:`torch.set_float32_matmul_precision`.
+
+    Raises:
+        RuntimeError: torch's newer settings, such as ``torch.backends.fp32_precision``, are in use as well.
+    """
+    if name is None:
+        yield
+        return
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(name)
     try:
@@ -28,9 +37,11 @@ def matmul_precision(name: str) -> Iterator[None]:
 def bfloat16_parts() -> int:
     """Return as how many bfloat16 numbers the compiled operations multiply a float32 number; 0: as itself.
 
-    That is 2 with ``"high"`` and 1 with ``"medium"``, on processors with AMX. On others it would gain little.
+    That is 2 after ``torch.set_float32_matmul_precision("high")`` and 1 after ``"medium"``, on processors with AMX. On
+    others it would gain little.
     """
-    parts = {"high": 2, "medium": 1}.get(torch.get_float32_matmul_precision(), 0)
+    of_cpu = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
+    parts = {"tf32": 2, "bf16": 1}.get(of_cpu, 0)
     return parts if parts and _has_amx() else 0
 
 
@@ -39,6 +50,7 @@ def _has_amx() -> bool:
     """Return whether this process may use the tiles of AMX. Linux wants to be asked once."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
-    if " amx_bf16" not in Path("/proc/cpuinfo").read_text():
+    flags = Path("/proc/cpuinfo").read_text().split()
+    if not {"amx_bf16", "avx512_bf16"} <= set(flags):
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK_FOR_STATE, _TILE_DATA) == 0)

@@ -37,7 +37,7 @@ _CHOICES = {
     "schedule": ("constant", "cosine", "linear", "plateau"),
     "accelerator": ("auto", "cpu", "cuda"),
     "precision": ("32-true", "64-true", "bf16-mixed"),
-    "matmul_precision": ("highest", "high", "medium"),
+    "matmul_precision": (None, "highest", "high", "medium"),
 }
 
 
@@ -90,10 +90,10 @@ class TrainingOptions:
         threads: torch threads on the CPU, in each process. A fixed number makes results independent of the machine's
             number of cores. None: as many as torch is set to, which pays for batches of thousands.
         precision: as in lightning-fabric: ``"32-true"``, ``"64-true"``, ``"bf16-mixed"``.
-        matmul_precision: of products of float32 matrices, see :func:`torch.set_float32_matmul_precision`:
-            ``"highest"``; ``"high"``, with about 16 bits; or ``"medium"``, with 8. Sums, states and weights stay in
-            float32. It is faster on processors with AMX, and ``"high"`` on GPUs. Scores after training are computed
-            with what torch is set to.
+        matmul_precision: of products of float32 matrices in training and validation, as for
+            :func:`torch.set_float32_matmul_precision`. ``"highest"``: that of float32. ``"high"``: 16 bits on
+            processors with AMX, TF32 (11 bits) on GPUs. ``"medium"``: 8 bits on processors with AMX. Weights, states
+            and sums stay in float32. None: as torch is set.
         tensorboard: write TensorBoard event files beside the log.
 
     Raises:
@@ -132,7 +132,7 @@ class TrainingOptions:
     accelerator: str = "auto"
     threads: int | None = 1
     precision: str = "32-true"
-    matmul_precision: str = "highest"
+    matmul_precision: str | None = None
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
@@ -141,7 +141,9 @@ class TrainingOptions:
                 object.__setattr__(self, part.name, _within(part.name, str(part.type), getattr(self, part.name)))
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
-                raise RecipeError(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r:.100}")
+                raise RecipeError(
+                    f"{name} must be one of {', '.join(map(str, known))}, not {getattr(self, name)!r:.100}"
+                )
         object.__setattr__(self, "curriculum", _checked_curriculum(self.curriculum, self.epochs))
         for name, weight in self.auxiliary_losses.items():
             _within(f"auxiliary_losses.{name}", "float", weight)

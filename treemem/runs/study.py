@@ -24,7 +24,7 @@ from treemem import checkpoint
 from treemem.data_parallel import launched_processes
 from treemem.errors import ParseError, RecipeError, TreememError
 from treemem.metrics.odds_count import OddsCount
-from treemem.metrics.score import Score, column_scores, score_columns
+from treemem.metrics.score import Score, column_scores, row_group, row_score, score_columns
 from treemem.model import Model
 from treemem.model_digest import weights_digest
 from treemem.networks import NetworkConfig
@@ -225,7 +225,10 @@ def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str
 
 def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
     """Return the scores of a recorded run on a split or file, by group and last for all."""
-    return column_scores(record["scores"][part])
+    found = record["scores"][part]
+    if isinstance(found, list):  # as records were at first, a row for each score
+        return [row_score(row, row_group(found[-1])) for row in found]
+    return column_scores(found)
 
 
 def packed_answers(right: NDArray[np.bool_]) -> list[Any]:

@@ -29,7 +29,7 @@ _FLAGS = (
     *("-std=c++17", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-shared", "-fopenmp"),
     *("-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros", "-freciprocal-math"),
 )
-"""Sums may be reordered; NaN and infinity stay what they are."""
+"""Sums may be reordered; NaN and infinity stay what they are, but see bfloat16.h."""
 
 
 TYPE_NAMES = {torch.float32: "float", torch.float64: "double"}
@@ -41,7 +41,7 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
 
     They need a C++ compiler, unless compiling is switched off, and tensors on a CPU of one type, float32 or float64.
     They run neither under autocast nor within transforms of ``torch.func`` or a mode that sees each operation. Their
-    products of matrices are as exact as :func:`torch.get_float32_matmul_precision` says.
+    products of matrices are as exact as :func:`torch.set_float32_matmul_precision` says.
 
     The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes. If compiling
     fails, there is one warning.
@@ -89,7 +89,8 @@ def _library(source: Path, *definitions: str) -> ctypes.CDLL | None:
         return ctypes.CDLL(str(_compiled(source, definitions)))
     except (OSError, subprocess.SubprocessError) as error:
         lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        give_up(next((line for line in lines if "error" in line), lines[0] if lines else type(error).__name__))
+        told = (line for line in lines if "error:" in line.lower() and not line.startswith("collect2"))
+        give_up(next(told, lines[0] if lines else type(error).__name__))
         return None
 
 

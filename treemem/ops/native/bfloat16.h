@@ -2,7 +2,8 @@
 //
 // A tile has 16 rows of 16 pairs. On the left, a row of a tile is a row of the matrix, and its pairs are adjacent depths.
 // On the right, a row of a tile is a pair of depths, for 16 columns. With two parts, x = high + low, a product is
-// high high + high low + low high; what is left out is 2^-16 of it. Sums are in float32.
+// high high + high low + low high; what is left out is 2^-16 of it, and the product of an infinite x is NaN. Sums are in
+// float32.
 
 #pragma once
 

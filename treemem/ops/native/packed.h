@@ -155,7 +155,7 @@ __attribute__((noinline)) void multiply(int64_t rows, const T* x, int64_t x_stri
 
 }  // namespace
 
-#if defined(BFLOAT16_PARTS) && (defined(__AMX_BF16__) || defined(__AMXBF16__))  // GCC and clang
+#if defined(BFLOAT16_PARTS) && defined(__AVX512BF16__) && (defined(__AMX_BF16__) || defined(__AMXBF16__))
 #define BFLOAT16_PRODUCTS
 #include "bfloat16.h"
 #endif
