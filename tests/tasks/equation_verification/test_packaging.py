@@ -43,7 +43,7 @@ def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, equat
     record = read_study(study / "best.jsonl")[0]
     card = (folder / "CARD.md").read_text(encoding="utf-8")
     assert record["data"]["hash"] in card
-    assert f"{100 * record['scores']['test'][-1]['accuracy']:.2f}" in card
+    assert f"{100 * record['scores']['test']['accuracy'][-1]:.2f}" in card
     training = equations[equations.tree_data["split"] == "train"]
     count = (training.label == training.labels.index("csc")).sum()
     assert "rarely also (with counts) " in card
