@@ -218,8 +218,8 @@ __attribute__((noinline)) void multiply<float>(int64_t rows, const float* x, int
             return Sums(out, stride, here - row - i, b.columns - column - j, add || step);
           };
           Sums sums[] = {at(0, 0), at(0, kSide), at(kSide, 0), at(kSide, kSide)};
-          const auto multiply = here - row > kSide ? multiply_tiles<true> : multiply_tiles<false>;
-          multiply(steps, memory.get() + row / kSide * next, next, right, sums);
+          const auto run = here - row > kSide ? multiply_tiles<true> : multiply_tiles<false>;
+          run(steps, memory.get() + row / kSide * next, next, right, sums);
           for (Sums& each : sums) each.finish();
         }
       }
