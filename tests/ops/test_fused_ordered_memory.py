@@ -11,6 +11,7 @@ import torch
 from engine_parity import assert_same
 from ordered_memory_runs import SIZE, new_inputs, new_maps, results
 
+from treemem.nn.ordered_memory import OrderedMemoryCell
 from treemem.ops import compile_mode, compile_steps, native
 from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, ordered_memory
 from treemem.ops.ordered_memory.fused import fused
@@ -29,8 +30,8 @@ def no_library() -> Iterator[None]:
     compile_mode._broken = False
 
 
-def is_fused(inputs: torch.Tensor, cell: str = "gated") -> bool:
-    weights = new_maps(cell).to(inputs.dtype).weights()  # type: ignore[arg-type]
+def is_fused(inputs: torch.Tensor, cell: OrderedMemoryCell = "gated") -> bool:
+    weights = new_maps(cell).to(inputs.dtype).weights()
     return fused(inputs, [2, 1], torch.zeros(2, dtype=torch.bool), weights, 3, NO_DROPOUT, False) is not None
 
 
@@ -38,7 +39,7 @@ def test_it_is_used_where_it_can_be() -> None:
     inputs = new_inputs([3])[0]
     assert is_fused(inputs)
     assert is_fused(inputs.float())
-    assert not is_fused(inputs, "rnn")
+    assert is_fused(inputs, "rnn")
     with torch.autocast("cpu", torch.bfloat16):
         assert not is_fused(inputs)
     with compile_steps(False):
@@ -47,14 +48,16 @@ def test_it_is_used_where_it_can_be() -> None:
 
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_take_sequences_and_change_nothing(threads: int) -> None:
-    maps, inputs = new_maps(sharpness=5.0), new_inputs(LENGTHS)
+@pytest.mark.parametrize("cell", ["gated", "rnn"])
+def test_threads_take_sequences_and_change_nothing(cell: OrderedMemoryCell, threads: int) -> None:
+    maps, inputs = new_maps(cell, sharpness=5.0), new_inputs(LENGTHS)
     with torch_threads(threads):
         assert_same(results(maps, inputs, LENGTHS, 6, "fused"), results(maps, inputs, LENGTHS, 6, "naive"), "")
 
 
-def test_gradients_with_dropout_are_those_of_the_same_masks() -> None:
-    maps, lengths = new_maps(), torch.tensor([4, 2])
+@pytest.mark.parametrize("cell", ["gated", "rnn"])
+def test_gradients_with_dropout_are_those_of_the_same_masks(cell: OrderedMemoryCell) -> None:
+    maps, lengths = new_maps(cell), torch.tensor([4, 2])
     inputs = new_inputs([4, 2]).requires_grad_()
 
     def run(values: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:

@@ -102,9 +102,9 @@ class OrderedMemory(SequenceEncoder):
         skip: do not compose slots whose ``cp`` is smaller. 0 is exact. 1e-5 is faster for sharp attention and changes
             outputs by less than 1e-6.
         engine: ``"fused"`` (``"auto"``): one operation in C++, compiled at first use. Without a C++ compiler, on other
-            devices, under autocast and with ``cell="rnn"``, ``"stepwise"`` runs instead: torch, step by step.
-            ``"naive"``: torch, step by step and slot by slot; also what runs within ``torch.func.vmap``. All give the
-            same results, but other dropout masks.
+            devices and under autocast, ``"stepwise"`` runs instead: torch, step by step. ``"naive"``: torch, step by
+            step and slot by slot; also what runs within ``torch.func.vmap``. All give the same results, but other
+            dropout masks.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

@@ -37,13 +37,14 @@ struct Problem {
   double skip, cell_dropout, memory_dropout, score_bias;
   const int64_t* sizes;        // [num_steps], sequences of each step, not ascending
   const uint8_t* begins_empty; // [sizes[0]]
+  void *outputs;               // [tokens, hidden_size]
+  void *pointers, *cumulative; // [tokens, slots]
   const void *elements;        // x, [tokens, hidden_size]
   const void *queries;         // [tokens - sizes[0], hidden_size]
   const void *untouched;       // score of the element before, [tokens - sizes[0]]
   const void *key_weight, *key_bias, *key_gain, *key_shift, *score_weight;
-  const void *weight1, *bias1, *weight2, *bias2, *gain, *shift;
-  void *outputs;               // [tokens, hidden_size]
-  void *pointers, *cumulative; // [tokens, slots]
+  const void *weight1, *bias1;
+  const void *weight2, *bias2, *gain, *shift;  // null if the cell is tanh(W_1 [v; h] + b_1)
 };
 
 // Gradients: what comes in, and what goes out. Those of weights have a first axis of parts.
@@ -51,11 +52,15 @@ struct Gradients {
   const void *outputs, *pointers, *cumulative;  // the last two may be null
   void *elements, *queries, *untouched;
   void *key_weight, *key_bias, *key_gain, *key_shift, *score_weight, *score_bias;
-  void *weight1, *bias1, *weight2, *bias2, *gain, *shift;
+  void *weight1, *bias1;
+  void *weight2, *bias2, *gain, *shift;  // null as in the problem
 };
 }
 
 namespace {
+
+// Entries of the cell's hidden layer; of the cell itself if it has no gates.
+inline int64_t inner_size(const Problem& p) { return p.weight2 ? 4 * p.hidden_size : p.hidden_size; }
 
 // What a step keeps of its sequences, its pairs and its keys.
 template <typename T>
@@ -76,9 +81,9 @@ struct Maps {
 
   Maps(const Problem& p, bool backward)
       : key(of(p.hidden_size, p.hidden_size, p.key_weight, 0, p.hidden_size, backward)),
-        vertical(of(p.hidden_size, 4 * p.hidden_size, p.weight1, 0, 2 * p.hidden_size, backward)),
-        horizontal(of(p.hidden_size, 4 * p.hidden_size, p.weight1, p.hidden_size, 2 * p.hidden_size, backward)),
-        gates(of(4 * p.hidden_size, 4 * p.hidden_size, p.weight2, 0, 4 * p.hidden_size, backward)) {}
+        vertical(of(p.hidden_size, inner_size(p), p.weight1, 0, 2 * p.hidden_size, backward)),
+        horizontal(of(p.hidden_size, inner_size(p), p.weight1, p.hidden_size, 2 * p.hidden_size, backward)),
+        gates(p.weight2 ? of(inner_size(p), inner_size(p), p.weight2, 0, inner_size(p), backward) : Packed<T>(0, 0)) {}
 
  private:
   static Packed<T> of(int64_t inputs, int64_t outputs, const void* weight, int64_t begin, int64_t stride, bool backward) {
@@ -92,15 +97,22 @@ class Part {
  public:
   Part(const Problem& problem, int64_t part)
       : p(problem), part(part), parts(problem.num_parts), D(problem.hidden_size), S(problem.slots),
-        cell_drop(problem.cell_dropout, problem.seed, part), memory_drop(problem.memory_dropout, problem.seed, part) {}
+        H(inner_size(problem)), cell_drop(problem.cell_dropout, problem.seed, part),
+        memory_drop(problem.memory_dropout, problem.seed, part) {}
 
   bool forward(const Maps<T>& maps);
   void backward(const Gradients& g, const Maps<T>& maps);
 
  private:
   using Floats = const T*;
+  // Of the pairs of a slot: what comes in, `candidate`; what is set, `vertical` (if there are gates) and `inner`; and what
+  // is added to, `held`, and by sequence `elements` and `cumulative`.
+  struct CellGradients {
+    Floats candidate;
+    T *held, *vertical, *inner, *elements, *cumulative;
+  };
   const Problem p;
-  const int64_t part, parts, D, S;
+  const int64_t part, parts, D, S, H;
   const Dropout<T> cell_drop, memory_drop;
   std::vector<std::unique_ptr<Step<T>>> steps;
   Arena of_steps[3], scratch;
@@ -132,6 +144,11 @@ class Part {
   void choose(int64_t t, Step<T>& s, Arena& memory);
   void hold(int64_t t, Step<T>& s, Arena& memory);
   void compose(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory);
+  void compose_gated(int64_t t, Step<T>& s, int64_t slot, const Maps<T>& maps);
+  void compose_plain(int64_t t, Step<T>& s, int64_t slot);
+  void backward_gated(int64_t t, Step<T>& s, int64_t slot, const CellGradients& g, T* d_gain, T* d_shift,
+                      const Maps<T>& maps);
+  void backward_plain(int64_t t, const Step<T>& s, int64_t slot, const CellGradients& g);
   void gather_keys(int64_t t, const Step<T>& s, T* keys) const;
   void gather_vertical(int64_t t, const Step<T>& s, int64_t slot, T* out, int64_t stride) const;
   void gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) const;
@@ -290,51 +307,74 @@ void Part<T>::hold(int64_t t, Step<T>& s, Arena& memory) {
 
 template <typename T>
 void Part<T>::compose(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory) {
-  const int64_t inner_size = 4 * D;
   s.candidate = memory.template take<T>(s.pairs * D);
-  s.inner = memory.template take<T>(s.pairs * inner_size);
-  s.gates = memory.template take<T>(s.pairs * inner_size);
-  s.normed = memory.template take<T>(s.pairs * D);
-  s.scale = memory.template take<T>(s.pairs);
+  s.inner = memory.template take<T>(s.pairs * H);
+  if (p.weight2) {
+    s.gates = memory.template take<T>(s.pairs * H);
+    s.normed = memory.template take<T>(s.pairs * D);
+    s.scale = memory.template take<T>(s.pairs);
+  }
   T* inputs = scratch.take<T>(s.pairs * D);
   gather_held(s, t, inputs, D);
-  multiply(s.pairs, inputs, D, maps.horizontal, s.inner, inner_size, false);
-  Floats gain = read(p.gain), shift = read(p.shift), bias1 = read(p.bias1), bias2 = read(p.bias2);
+  multiply(s.pairs, inputs, D, maps.horizontal, s.inner, H, false);
   for (int64_t slot = 0; slot < S; ++slot) {
-    const int64_t count = s.count[slot], begin = s.offset[slot];
-    if (!count) continue;
+    if (!s.count[slot]) continue;
     gather_vertical(t, s, slot, inputs, D);
-    T* inner = s.inner + begin * inner_size;
-    multiply(count, inputs, D, maps.vertical, inner, inner_size, true);
-    const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin)) * static_cast<uint32_t>(inner_size);
-    for (int64_t rank = 0; rank < count; ++rank)
-      for (int64_t i = rank * inner_size, j = 0; j < inner_size; ++i, ++j) {
-        const T value = inner[i] + bias1[j];
-        inner[i] = value < T(0) ? T(0) : value;
-      }
-    cell_drop.copy(kInner, entry, inner, inner, count * inner_size);
-    T* gates = s.gates + begin * inner_size;
-    multiply(count, inner, inner_size, maps.gates, gates, inner_size, false);
-    for (int64_t rank = 0; rank < count; ++rank) {
-      const int64_t row = s.order[rank], at = begin + rank;
-      Floats own = element(t, row), held = s.held + at * D;
-      Floats below = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : own;
-      T *a = gates + rank * inner_size, *b = a + D, *c = b + D, *u = c + D;
-      SIMD
-      for (int64_t d = 0; d < 3 * D; ++d) a[d] = sigmoid(a[d] + bias2[d]);
-      add(u, bias2 + 3 * D, D);
-      T* normed = s.normed + at * D;
-      SIMD
-      for (int64_t d = 0; d < D; ++d) normed[d] = a[d] * below[d] + b[d] * held[d] + c[d] * u[d];
-      s.scale[at] = normalize(normed, D);
-      T* out = s.candidate + at * D;
-      const T share = s.share[at];
-      SIMD
-      for (int64_t d = 0; d < D; ++d) out[d] = own[d] + share * (normed[d] * gain[d] + shift[d] - own[d]);
-    }
+    multiply(s.count[slot], inputs, D, maps.vertical, s.inner + s.offset[slot] * H, H, true);
+    if (p.weight2) compose_gated(t, s, slot, maps);
+    else compose_plain(t, s, slot);
   }
   for (int64_t row = 0; row < s.size; ++row)
     std::copy_n(s.candidate + s.pair(row, S - 1) * D, D, static_cast<T*>(p.outputs) + token(t, row) * D);
+}
+
+// The candidates of a slot from `inner`, W_1 [v; h].
+template <typename T>
+void Part<T>::compose_gated(int64_t t, Step<T>& s, int64_t slot, const Maps<T>& maps) {
+  const int64_t count = s.count[slot], begin = s.offset[slot];
+  Floats gain = read(p.gain), shift = read(p.shift), bias1 = read(p.bias1), bias2 = read(p.bias2);
+  T *inner = s.inner + begin * H, *gates = s.gates + begin * H;
+  const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin)) * static_cast<uint32_t>(H);
+  for (int64_t rank = 0; rank < count; ++rank)
+    for (int64_t i = rank * H, j = 0; j < H; ++i, ++j) {
+      const T value = inner[i] + bias1[j];
+      inner[i] = value < T(0) ? T(0) : value;
+    }
+  cell_drop.copy(kInner, entry, inner, inner, count * H);
+  multiply(count, inner, H, maps.gates, gates, H, false);
+  for (int64_t rank = 0; rank < count; ++rank) {
+    const int64_t row = s.order[rank], at = begin + rank;
+    Floats own = element(t, row), held = s.held + at * D;
+    Floats below = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : own;
+    T *a = gates + rank * H, *b = a + D, *c = b + D, *u = c + D;
+    SIMD
+    for (int64_t d = 0; d < 3 * D; ++d) a[d] = sigmoid(a[d] + bias2[d]);
+    add(u, bias2 + 3 * D, D);
+    T* normed = s.normed + at * D;
+    SIMD
+    for (int64_t d = 0; d < D; ++d) normed[d] = a[d] * below[d] + b[d] * held[d] + c[d] * u[d];
+    s.scale[at] = normalize(normed, D);
+    T* out = s.candidate + at * D;
+    const T share = s.share[at];
+    SIMD
+    for (int64_t d = 0; d < D; ++d) out[d] = own[d] + share * (normed[d] * gain[d] + shift[d] - own[d]);
+  }
+}
+
+template <typename T>
+void Part<T>::compose_plain(int64_t t, Step<T>& s, int64_t slot) {
+  Floats bias = read(p.bias1);
+  for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
+    const int64_t at = s.offset[slot] + rank;
+    Floats own = element(t, s.order[rank]);
+    T *composed = s.inner + at * D, *out = s.candidate + at * D;
+    const T share = s.share[at];
+    SIMD
+    for (int64_t d = 0; d < D; ++d) {
+      composed[d] = hyperbolic_tangent(composed[d] + bias[d]);
+      out[d] = own[d] + share * (composed[d] - own[d]);
+    }
+  }
 }
 
 // What the key map reads, with dropout.
@@ -367,19 +407,82 @@ void Part<T>::gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) c
   }
 }
 
+// From the candidates of a slot to what the cell reads: `inner`, and `held` and `vertical` past W_1. `gates` becomes the
+// gradient of what W_2 gives.
+template <typename T>
+void Part<T>::backward_gated(int64_t t, Step<T>& s, int64_t slot, const CellGradients& g, T* d_gain, T* d_shift,
+                             const Maps<T>& maps) {
+  const int64_t count = s.count[slot], begin = s.offset[slot];
+  Floats gain = read(p.gain), shift = read(p.shift);
+  T* gates = s.gates + begin * H;
+  for (int64_t rank = 0; rank < count; ++rank) {
+    const int64_t row = s.order[rank], at = begin + rank;
+    Floats x = element(t, row), held = s.held + at * D, normed = s.normed + at * D;
+    Floats below = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : x;
+    Floats d_out = g.candidate + rank * D;
+    T *dx = g.elements + token(t, row) * D, *dh = g.held + rank * D, *dv = g.vertical + rank * D;
+    const T share = s.share[at];
+    T of_share = 0, mean = 0, mean_normed = 0;
+    SIMD_SUM(of_share, mean, mean_normed)
+    for (int64_t d = 0; d < D; ++d) {
+      const T own_d = d_out[d], of_cell = share * own_d, of_normed = of_cell * gain[d];
+      of_share += own_d * (normed[d] * gain[d] + shift[d] - x[d]);
+      dx[d] += own_d - of_cell;
+      d_gain[d] += of_cell * normed[d];
+      d_shift[d] += of_cell;
+      mean += of_normed;
+      mean_normed += of_normed * normed[d];
+    }
+    g.cumulative[row * S] += of_share;
+    mean /= D, mean_normed /= D;
+    const T scale = s.scale[at];
+    T *a = gates + rank * H, *b = a + D, *c = b + D, *u = c + D;
+    SIMD
+    for (int64_t d = 0; d < D; ++d) {
+      const T mixed = scale * (share * d_out[d] * gain[d] - mean - normed[d] * mean_normed);
+      dv[d] = mixed * a[d];
+      dh[d] += mixed * b[d];
+      const T of_u = mixed * c[d];
+      a[d] = mixed * below[d] * a[d] * (T(1) - a[d]);
+      b[d] = mixed * held[d] * b[d] * (T(1) - b[d]);
+      c[d] = mixed * u[d] * c[d] * (T(1) - c[d]);
+      u[d] = of_u;
+    }
+  }
+  multiply(count, gates, H, maps.gates, g.inner, H, false);
+  Floats inner = s.inner + begin * H;
+  const T kept = cell_drop.scale;
+  SIMD
+  for (int64_t i = 0; i < count * H; ++i) g.inner[i] = inner[i] > T(0) ? g.inner[i] * kept : T(0);
+}
+
+template <typename T>
+void Part<T>::backward_plain(int64_t t, const Step<T>& s, int64_t slot, const CellGradients& g) {
+  for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
+    const int64_t row = s.order[rank], at = s.offset[slot] + rank;
+    Floats x = element(t, row), composed = s.inner + at * D, d_out = g.candidate + rank * D;
+    T *dx = g.elements + token(t, row) * D, *d_inner = g.inner + rank * D;
+    const T share = s.share[at];
+    T of_share = 0;
+    SIMD_SUM(of_share)
+    for (int64_t d = 0; d < D; ++d) {
+      const T of_cell = share * d_out[d];
+      of_share += d_out[d] * (composed[d] - x[d]);
+      dx[d] += d_out[d] - of_cell;
+      d_inner[d] = of_cell * (T(1) - composed[d] * composed[d]);
+    }
+    g.cumulative[row * S] += of_share;
+  }
+}
+
 template <typename T>
 void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
-  const int64_t inner_size = 4 * D;
   auto own = [&](void* values, int64_t size) { return static_cast<T*>(values) + part * size; };
   T *d_key_weight = own(g.key_weight, D * D), *d_key_bias = own(g.key_bias, D), *d_key_gain = own(g.key_gain, D);
   T *d_key_shift = own(g.key_shift, D), *d_score_weight = own(g.score_weight, D), *d_score_bias = own(g.score_bias, 1);
-  T *d_weight1 = own(g.weight1, inner_size * 2 * D), *d_bias1 = own(g.bias1, inner_size);
-  T *d_weight2 = own(g.weight2, inner_size * inner_size), *d_bias2 = own(g.bias2, inner_size);
-  T *d_gain = own(g.gain, D), *d_shift = own(g.shift, D);
+  T *d_weight1 = own(g.weight1, H * 2 * D), *d_bias1 = own(g.bias1, H);
   T *d_elements = static_cast<T*>(g.elements), *d_queries = static_cast<T*>(g.queries);
-  Floats gain = read(p.gain), key_gain = read(p.key_gain), key_shift = read(p.key_shift);
-  Floats score_weight = read(p.score_weight);
-  const T kept_inner = cell_drop.scale;
+  Floats key_gain = read(p.key_gain), key_shift = read(p.key_shift), score_weight = read(p.score_weight);
 
   const int64_t last = static_cast<int64_t>(steps.size()) - 1;
   std::vector<T*> d_candidate(steps.size()), d_held(steps.size());
@@ -404,64 +507,28 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
     for (int64_t row = 0; row < s.size; ++row)
       add(d_candidate[t] + s.pair(row, S - 1) * D, static_cast<Floats>(g.outputs) + token(t, row) * D, D);
 
-    // The cell, from the last slot to the first. `gates` becomes the gradient of what W_2 gives.
+    // The cell, from the last slot to the first.
     scratch.reset();
-    T *d_inner = scratch.take<T>(s.pairs * inner_size), *d_vertical = scratch.take<T>(s.size * D);
+    T *d_inner = scratch.take<T>(s.pairs * H), *d_vertical = scratch.take<T>(s.size * D);
     T* d_read = scratch.take<T>(s.pairs * D);
     for (int64_t slot = S - 1; slot >= 0; --slot) {
       const int64_t count = s.count[slot], begin = s.offset[slot];
       if (!count) continue;
-      T* gates = s.gates + begin * inner_size;
-      for (int64_t rank = 0; rank < count; ++rank) {
-        const int64_t row = s.order[rank], at = begin + rank;
-        Floats x = element(t, row), held = s.held + at * D, normed = s.normed + at * D;
-        Floats below = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : x;
-        Floats d_out = d_candidate[t] + at * D, shift = read(p.shift);
-        T *dx = d_element(t, row), *dh = d_held[t] + at * D, *dv = d_vertical + rank * D;
-        const T share = s.share[at];
-        T of_share = 0, mean = 0, mean_normed = 0;
-        SIMD_SUM(of_share, mean, mean_normed)
-        for (int64_t d = 0; d < D; ++d) {
-          const T own_d = d_out[d], of_cell = share * own_d, of_normed = of_cell * gain[d];
-          of_share += own_d * (normed[d] * gain[d] + shift[d] - x[d]);
-          dx[d] += own_d - of_cell;
-          d_gain[d] += of_cell * normed[d];
-          d_shift[d] += of_cell;
-          mean += of_normed;
-          mean_normed += of_normed * normed[d];
-        }
-        d_cumulative[t][row * S + slot] += of_share;
-        mean /= D, mean_normed /= D;
-        const T scale = s.scale[at];
-        T *a = gates + rank * inner_size, *b = a + D, *c = b + D, *u = c + D;
-        SIMD
-        for (int64_t d = 0; d < D; ++d) {
-          const T mixed = scale * (share * d_out[d] * gain[d] - mean - normed[d] * mean_normed);
-          dv[d] = mixed * a[d];
-          dh[d] += mixed * b[d];
-          const T of_u = mixed * c[d];
-          a[d] = mixed * below[d] * a[d] * (T(1) - a[d]);
-          b[d] = mixed * held[d] * b[d] * (T(1) - b[d]);
-          c[d] = mixed * u[d] * c[d] * (T(1) - c[d]);
-          u[d] = of_u;
-        }
-      }
-      T* di = d_inner + begin * inner_size;
-      multiply(count, gates, inner_size, maps.gates, di, inner_size, false);
-      Floats inner = s.inner + begin * inner_size;
-      SIMD
-      for (int64_t i = 0; i < count * inner_size; ++i) di[i] = inner[i] > T(0) ? di[i] * kept_inner : T(0);
-      multiply(count, di, inner_size, maps.vertical, d_read, D, false);
+      T* di = d_inner + begin * H;
+      const CellGradients of_slot{d_candidate[t] + begin * D, d_held[t] + begin * D, d_vertical, di, d_elements,
+                                  d_cumulative[t].data() + slot};
+      if (p.weight2) backward_gated(t, s, slot, of_slot, own(g.gain, D), own(g.shift, D), maps);
+      else backward_plain(t, s, slot, of_slot);
+      multiply(count, di, H, maps.vertical, d_read, D, false);
       for (int64_t rank = 0; rank < count; ++rank) {
         const int64_t row = s.order[rank];
         T* to = slot > s.first[row] ? d_candidate[t] + s.pair(row, slot - 1) * D : d_element(t, row);
-        Floats dv = d_vertical + rank * D, dr = d_read + rank * D;
         const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin + rank)) * static_cast<uint32_t>(D);
-        add(to, dv, D);
-        cell_drop.add(kVertical, entry, dr, to, D);
+        if (p.weight2) add(to, d_vertical + rank * D, D);
+        cell_drop.add(kVertical, entry, d_read + rank * D, to, D);
       }
     }
-    multiply(s.pairs, d_inner, inner_size, maps.horizontal, d_read, D, false);
+    multiply(s.pairs, d_inner, H, maps.horizontal, d_read, D, false);
     for (int64_t pair = 0; pair < s.pairs; ++pair) {
       const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(pair)) * static_cast<uint32_t>(D);
       cell_drop.add(kHorizontal, entry, d_read + pair * D, d_held[t] + pair * D, D);
@@ -472,10 +539,12 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
       T* both = scratch.take<T>(s.pairs * 2 * D);
       for (int64_t slot = 0; slot < S; ++slot) gather_vertical(t, s, slot, both + s.offset[slot] * 2 * D, 2 * D);
       gather_held(s, t, both + D, 2 * D);
-      outer(inner_size, 2 * D, s.pairs, d_inner, inner_size, both, 2 * D, d_weight1, 2 * D);
-      outer(inner_size, inner_size, s.pairs, s.gates, inner_size, s.inner, inner_size, d_weight2, inner_size);
-      add_rows(d_bias1, d_inner, s.pairs, inner_size);
-      add_rows(d_bias2, s.gates, s.pairs, inner_size);
+      outer(H, 2 * D, s.pairs, d_inner, H, both, 2 * D, d_weight1, 2 * D);
+      add_rows(d_bias1, d_inner, s.pairs, H);
+      if (p.weight2) {
+        outer(H, H, s.pairs, s.gates, H, s.inner, H, own(g.weight2, H * H), H);
+        add_rows(own(g.bias2, H), s.gates, s.pairs, H);
+      }
     }
     if (t > 0) {
       // The memory.

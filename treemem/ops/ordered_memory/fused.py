@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from treemem.ops.affine import layer_norm, linear
-from treemem.ops.gated_recursive import GatedCellWeights
 from treemem.ops.native import TYPE_NAMES, native_library
 from treemem.ops.ordered_memory.stepwise import PackedSteps, hoisted
 from treemem.ops.ordered_memory.weights import Dropouts, OrderedMemoryWeights
 from treemem.ops.second_derivative import without_second_derivative
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
+_NUM_GRADIENTS = 18  # of the source's `Gradients`; without gates the last four are null
 _SEQUENCES_PER_THREAD = 8  # fewer make products too small
 
 
@@ -31,33 +31,22 @@ def fused(
 ) -> PackedSteps | None:
     """Return the same as :func:`treemem.ops.ordered_memory.stepwise.stepwise`, or None if it cannot be used.
 
-    It needs a CPU, a C++ compiler, numbers of one type (float32 or float64, without autocast), the gated cell, and
-    pointers whose sum is not clamped.
+    It needs a CPU, a C++ compiler, numbers of one type (float32 or float64, without autocast), and pointers whose sum
+    is not clamped.
 
     Args:
         inputs, sizes, begins_empty, weights, slots, dropouts, trace: as for ``stepwise``.
         skip: slots with a smaller ``cp`` are not composed; their candidate is the element.
     """
     cell = weights.cell
-    if not isinstance(cell, GatedCellWeights):
-        return None
     parameters = (tensor for affine in (*weights[:-1], *cell) for tensor in affine)
     library = native_library(_SOURCE, [inputs, *parameters])
     if library is None:
         return None
     projected = layer_norm(linear(inputs, weights.input), weights.input_norm)
     score, queries, untouched = hoisted(weights, dropouts, projected, sizes)
-    tensors = (
-        projected,
-        queries,
-        untouched,
-        *weights.key,
-        *weights.key_norm,
-        *score,
-        *cell.hidden,
-        *cell.gates,
-        *cell.norm,
-    )
+    of_cell = (tensor for affine in cell for tensor in affine)
+    tensors = (projected, queries, untouched, *weights.key, *weights.key_norm, *score, *of_cell)
     run = _Run(library, projected, sizes, begins_empty, slots, dropouts, skip)
     run.train = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
     outputs, pointers, cumulative = _Fused.apply(run, *tensors)
@@ -67,16 +56,16 @@ def fused(
 
 
 class _Problem(ctypes.Structure):
-    """``Problem`` of the source."""
+    """``Problem`` of the source; without gates the last four pointers are null."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("num_steps", "hidden_size", "slots", "num_parts", "train", "seed")),
         *((name, ctypes.c_double) for name in ("skip", "cell_dropout", "memory_dropout", "score_bias")),
         *((name, ctypes.c_void_p) for name in ("sizes", "begins_empty")),
+        *((name, ctypes.c_void_p) for name in ("outputs", "pointers", "cumulative")),
         *((name, ctypes.c_void_p) for name in ("elements", "queries", "untouched")),
         *((name, ctypes.c_void_p) for name in ("key_weight", "key_bias", "key_gain", "key_shift", "score_weight")),
         *((name, ctypes.c_void_p) for name in ("weight1", "bias1", "weight2", "bias2", "gain", "shift")),
-        *((name, ctypes.c_void_p) for name in ("outputs", "pointers", "cumulative")),
     )
 
 
@@ -123,7 +112,7 @@ class _Run:
             *(len(self._sizes), elements.shape[1], self.slots, self.num_parts, self.train, seed),
             *(self.skip, self.dropouts.cell, self.dropouts.memory, float(score_bias)),
             *(self._sizes.data_ptr(), self._begins_empty.data_ptr()),
-            *(tensor.data_ptr() for tensor in (*given, *found)),
+            *(tensor.data_ptr() for tensor in (*found, *given)),
         )
         self._run_forward()
         self.succeeded = self._state is not None
@@ -146,7 +135,7 @@ class _Run:
         by_token = [torch.zeros_like(tensor) for tensor in tensors[:3]]
         of_weights = [tensor.new_zeros(self.num_parts, *tensor.shape) for tensor in tensors[3:]]
         pointers = [0 if each is None else each.data_ptr() for each in (*incoming, *by_token, *of_weights)]
-        self._backward(ctypes.c_void_p(self._state), (ctypes.c_void_p * len(pointers))(*pointers))
+        self._backward(ctypes.c_void_p(self._state), (ctypes.c_void_p * _NUM_GRADIENTS)(*pointers))
         self._forget()
         return [*by_token, *(each.sum(0) for each in of_weights)]
 
