@@ -11,7 +11,7 @@ from torch import Tensor
 
 from treemem.ops.affine import Affine
 from treemem.ops.crvnn import CRvNNEngine, CRvNNWeights, TransitionFeatures, continuous_recursion
-from treemem.ops.gated_recursive import GatedCellWeights, gated_cell, gated_pairs
+from treemem.ops.gated_recursive import GatedCellWeights
 
 SIZE, FEATURES = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
@@ -72,21 +72,6 @@ def test_the_fused_engine_equals_the_naive_one(options: dict[str, Any], lengths:
     for seed in range(4):
         expected, found = (run(lengths, options, engine, seed) for engine in ENGINES)
         assert_same(found, expected, f"seed {seed}")
-
-
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_the_cell_of_many_pairs_is_the_cell(activation: Any, dropout: float) -> None:
-    own = [each.requires_grad_() for each in tensors({})]
-    cell = weights(own, {}).cell
-    left, right = (torch.randn(5, SIZE).double().requires_grad_() for _ in range(2))
-    keep = torch.nn.functional.dropout(torch.ones(5, 6).double(), dropout)
-    results = []
-    for run_cell in (gated_cell, gated_pairs):
-        out = run_cell(left, right, cell, keep, activation)
-        gradients = torch.autograd.grad((out * out.detach().cos()).sum(), [left, right, *own[:4], *own[8:10]])
-        results.append({"out": out.detach(), **{str(number): each for number, each in enumerate(gradients)}})
-    assert_same(results[1], results[0], "pairs")
 
 
 def test_everything_dropped_is_the_same_on_both_engines() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights, gated_cell
 from treemem.ops.gated_recursive.fused import GatedRecursiveStepPair
-from treemem.ops.gated_recursive.levels import Levels, gated_levels
-from treemem.ops.gated_recursive.pairs import gated_pairs
+from treemem.ops.gated_recursive.levels import Levels, gated_levels, gated_pairs
 from treemem.ops.gated_recursive.step import gated_recursive_gates, gated_recursive_step
 
 __all__ = [

@@ -1,0 +1,219 @@
+// A gated recursive cell of two children over the levels of binary trees, forward and backward; the equations are those of
+// cell.py.
+//
+// A level is run in tiles of rows that stay in the cache. The gradients of children are added after a level, each thread
+// its own columns, because a row may be the child of several.
+//
+// Matrices are row by row.
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "blas.h"
+#include "gated_step.h"
+#include "numerics.h"
+#include "packed.h"
+
+namespace {
+
+constexpr int64_t kLevelRows = 64;
+constexpr int64_t kChunk = 512;  // rows at a time for the gradient of weights
+
+}  // namespace
+
+extern "C" {
+
+// As levels.py fills it in.
+struct Problem {
+  int64_t first, count, num_levels, hidden_size, inner_size, num_threads, gelu;
+  const int64_t* children;  // rows, [count, 2]
+  const int64_t* ends;      // of the levels among the inner nodes, [num_levels]
+  const void *weight1, *bias1, *weight2, *bias2, *gain, *shift;
+  const void* keep;         // factors of dropout, [count, inner_size], or null
+  void* states;             // [first + count, hidden_size]
+  // What the backward pass needs, or null: the hidden layer and its derivative, [count, inner_size]; the gates,
+  // [count, 4 * hidden_size]; the normalized sum and the factor of the normalization, [count, hidden_size + 1].
+  void *hidden, *slope, *gates, *normed;
+};
+
+// Of the backward pass. `states` comes in and is added to; those of weights begin with 0.
+struct Gradients {
+  void* states;  // [first + count, hidden_size]
+  void *weight1, *bias1, *weight2, *bias2;
+  void* learned;  // of gain and shift, [num_threads, 2, hidden_size]
+};
+}
+
+namespace {
+
+template <typename T>
+class Run {
+ public:
+  explicit Run(const Problem& p) : p(p), D(p.hidden_size), H(p.inner_size), step(D, p.gain, p.shift) {}
+
+  void forward() const {
+    const Packed<T> hidden_map(2 * D, H, in(p.weight1), 2 * D, false), gate_map(H, 4 * D, in(p.weight2), H, false);
+    std::vector<Memory> memory(p.num_threads);
+    for_levels([&](int64_t begin, int64_t end) {
+      for_tiles(begin, end, [&](int64_t thread, int64_t at, int64_t rows) {
+        forward(at, rows, hidden_map, gate_map, memory[thread]);
+      });
+    });
+  }
+
+  void backward(const Gradients& g) const {
+    const Packed<T> hidden_map(H, 2 * D, in(p.weight1), 2 * D, true), gate_map(4 * D, H, in(p.weight2), H, true);
+    std::vector<Memory> memory(p.num_threads);
+    int64_t most = 0;
+    for_levels([&](int64_t begin, int64_t end) { most = std::max(most, end - begin); });
+    Buffer<T> of_children(most * 2 * D);
+    for (int64_t level = p.num_levels - 1; level >= 0; --level) {
+      const int64_t begin = level ? p.ends[level - 1] : 0;
+      for_tiles(begin, p.ends[level], [&](int64_t thread, int64_t at, int64_t rows) {
+        T* learned = static_cast<T*>(g.learned) + thread * 2 * D;
+        T* found = of_children.get() + (at - begin) * 2 * D;
+        backward(at, rows, hidden_map, gate_map, out(g.states), learned, found, memory[thread]);
+      });
+      for_parts(D, [&](int64_t from, int64_t to) {
+        for (int64_t at = begin; at < p.ends[level]; ++at)
+          for (int64_t k = 0; k < 2; ++k)
+            add(out(g.states) + p.children[2 * at + k] * D + from,
+                of_children.get() + (2 * (at - begin) + k) * D + from, to - from);
+      });
+    }
+    for_parts(H, [&](int64_t from, int64_t to) {
+      Buffer<T> read(kChunk * 2 * D);
+      for (int64_t at = 0; at < p.count; at += kChunk) {
+        const int64_t rows = std::min(kChunk, p.count - at);
+        const T* d = out(p.slope) + at * H + from;
+        gather(at, rows, read.get());
+        outer(to - from, 2 * D, rows, d, H, read.get(), 2 * D, out(g.weight1) + from * 2 * D, 2 * D);
+        for (int64_t row = 0; row < rows; ++row) add(out(g.bias1) + from, d + row * H, to - from);
+      }
+    });
+    for_parts(4 * D, [&](int64_t from, int64_t to) {
+      for (int64_t at = 0; at < p.count; at += kChunk) {
+        const int64_t rows = std::min(kChunk, p.count - at);
+        const T* d = out(p.gates) + at * 4 * D + from;
+        outer(to - from, H, rows, d, 4 * D, in(p.hidden) + at * H, H, out(g.weight2) + from * H, H);
+        for (int64_t row = 0; row < rows; ++row) add(out(g.bias2) + from, d + row * 4 * D, to - from);
+      }
+    });
+  }
+
+ private:
+  // What a thread needs for a tile.
+  struct Memory {
+    Buffer<T> read, hidden, gates, row;
+    void allocate(int64_t D, int64_t H) {
+      read.allocate(kLevelRows * 2 * D), hidden.allocate(kLevelRows * H), gates.allocate(kLevelRows * 4 * D), row.allocate(D);
+    }
+  };
+
+  static const T* in(const void* values) { return static_cast<const T*>(values); }
+  static T* out(void* values) { return static_cast<T*>(values); }
+  const T* state(int64_t row) const { return in(p.states) + row * D; }
+
+  template <class Visit>
+  void for_levels(Visit visit) const {
+    for (int64_t level = 0; level < p.num_levels; ++level) visit(level ? p.ends[level - 1] : 0, p.ends[level]);
+  }
+
+  // Calls visit(thread, first row, rows) for the tiles of a level, on several threads if there are several tiles.
+  template <class Visit>
+  void for_tiles(int64_t begin, int64_t end, Visit visit) const {
+    const int64_t tiles = (end - begin + kLevelRows - 1) / kLevelRows;
+    on_threads(std::max<int64_t>(1, std::min(tiles, p.num_threads)), [&] {
+      const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
+      for (int64_t tile = thread; tile < tiles; tile += threads)
+        visit(thread, begin + tile * kLevelRows, std::min(kLevelRows, end - begin - tile * kLevelRows));
+    });
+  }
+
+  // Calls visit(begin, end) for the parts of a width, one for each thread.
+  template <class Visit>
+  void for_parts(int64_t width, Visit visit) const {
+    on_threads(p.num_threads, [&] {
+      const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
+      visit(share(width, thread, threads), share(width, thread + 1, threads));
+    });
+  }
+
+  void gather(int64_t at, int64_t rows, T* to) const {
+    for (int64_t i = 0; i < 2 * rows; ++i) std::copy_n(state(p.children[2 * at + i]), D, to + i * D);
+  }
+
+  void forward(int64_t at, int64_t rows, const Packed<T>& hidden_map, const Packed<T>& gate_map, Memory& memory) const {
+    if (!memory.read.get()) memory.allocate(D, H);
+    T* hidden = p.hidden ? out(p.hidden) + at * H : memory.hidden.get();
+    T* gates = p.gates ? out(p.gates) + at * 4 * D : memory.gates.get();
+    gather(at, rows, memory.read.get());
+    fill_rows(hidden, rows, H, in(p.bias1));
+    multiply(rows, memory.read.get(), 2 * D, hidden_map, hidden, H, true);
+    activate(rows * H, p.keep ? in(p.keep) + at * H : nullptr, hidden, p.slope ? out(p.slope) + at * H : nullptr);
+    fill_rows(gates, rows, 4 * D, in(p.bias2));
+    multiply(rows, hidden, H, gate_map, gates, 4 * D, true);
+    for (int64_t i = 0; i < rows; ++i) {
+      const T* children[] = {memory.read.get() + 2 * i * D, memory.read.get() + (2 * i + 1) * D};
+      T* normed = p.normed ? out(p.normed) + (at + i) * (D + 1) : memory.row.get();
+      const T scale = step.forward(2, children, gates + i * 4 * D, normed, out(p.states) + (p.first + at + i) * D);
+      if (p.normed) normed[D] = scale;
+    }
+  }
+
+  // The hidden layer in place and, unless `slope` is null, its derivative, both with dropout.
+  void activate(int64_t count, const T* keep, T* hidden, T* slope) const {
+    if (!p.gelu) {
+      for (int64_t i = 0; slope && i < count; ++i) slope[i] = hidden[i] > T(0) ? T(1) : T(0);
+      SIMD
+      for (int64_t i = 0; i < count; ++i) hidden[i] = hidden[i] < T(0) ? T(0) : hidden[i];
+    } else if (slope) {
+      SIMD
+      for (int64_t i = 0; i < count; ++i) hidden[i] = ::gelu(hidden[i], slope[i]);
+    } else {
+      SIMD
+      for (int64_t i = 0; i < count; ++i) {
+        T unused;
+        hidden[i] = ::gelu(hidden[i], unused);
+      }
+    }
+    if (!keep) return;
+    SIMD
+    for (int64_t i = 0; i < count; ++i) hidden[i] *= keep[i];
+    if (!slope) return;
+    SIMD
+    for (int64_t i = 0; i < count; ++i) slope[i] *= keep[i];
+  }
+
+  // `gates` and `slope` become the gradients of the products; `found` [rows, 2 * hidden_size] that of what was read.
+  void backward(int64_t at, int64_t rows, const Packed<T>& hidden_map, const Packed<T>& gate_map, const T* d_states,
+                T* d_learned, T* found, Memory& memory) const {
+    if (!memory.read.get()) memory.allocate(D, H);
+    T *gates = out(p.gates) + at * 4 * D, *slope = out(p.slope) + at * H, *d_hidden = memory.hidden.get();
+    gather(at, rows, memory.read.get());
+    std::fill_n(found, rows * 2 * D, T(0));
+    for (int64_t i = 0; i < rows; ++i) {
+      const T* children[] = {memory.read.get() + 2 * i * D, memory.read.get() + (2 * i + 1) * D};
+      T* d_children[] = {found + 2 * i * D, found + (2 * i + 1) * D};
+      const T* normed = in(p.normed) + (at + i) * (D + 1);
+      const T* d_h = d_states + (p.first + at + i) * D;
+      step.backward(2, children, gates + i * 4 * D, normed, normed[D], d_h, d_children, d_learned, memory.row.get());
+    }
+    multiply(rows, gates, 4 * D, gate_map, d_hidden, H, false);
+    SIMD
+    for (int64_t i = 0; i < rows * H; ++i) slope[i] *= d_hidden[i];
+    multiply(rows, slope, H, hidden_map, found, 2 * D, true);
+  }
+
+  const Problem p;
+  const int64_t D, H;
+  const GatedStep<T> step;
+};
+
+}  // namespace
+
+extern "C" {
+void forward(const Problem* problem) { Run<REAL>(*problem).forward(); }
+void backward(const Problem* problem, const Gradients* gradients) { Run<REAL>(*problem).backward(*gradients); }
+}
