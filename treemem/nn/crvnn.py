@@ -88,7 +88,7 @@ class CRvNN(JoiningEncoder):
         activation: of the cell, ``"gelu"`` or ``"relu"``.
         dropout: probability that an entry of the cell's hidden layer is dropped in training.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-        engine: ``"fused"`` (``"auto"``) runs all sequences at once, the cell with a backward pass written by hand.
+        engine: ``"fused"`` (``"auto"``) runs all sequences at once; on a CPU the cell is in C++.
             ``"naive"``: sequence by sequence. Both give the same results, but other dropout.
 
     Raises:
