@@ -9,13 +9,18 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.crvnn import CRvNNEngine, CRvNNWeights, TransitionFeatures, continuous_recursion
+from treemem.ops.crvnn.native import native_steps
+from treemem.ops.crvnn.weights import FeatureTerms
 from treemem.ops.gated_recursive import GatedCellWeights
+from treemem.ops.threads import torch_threads
 
 SIZE, FEATURES = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
 ENGINES: tuple[CRvNNEngine, ...] = ("naive", "fused")
+compiled = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"threshold": 0.3},
@@ -67,11 +72,71 @@ def run(lengths: tuple[int, ...], options: dict[str, Any], engine: CRvNNEngine, 
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_fused_engine_equals_the_naive_one(options: dict[str, Any], lengths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("compiles", [True, False])
+def test_the_fused_engine_equals_the_naive_one(
+    compiles: bool, options: dict[str, Any], lengths: tuple[int, ...]
+) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
-    for seed in range(4):
-        expected, found = (run(lengths, options, engine, seed) for engine in ENGINES)
-        assert_same(found, expected, f"seed {seed}")
+    with compile_steps(compiles):
+        for seed in range(4):
+            expected, found = (run(lengths, options, engine, seed) for engine in ENGINES)
+            assert_same(found, expected, f"seed {seed}")
+
+
+@compiled
+def test_the_fused_engine_is_in_cpp_where_it_can_be() -> None:
+    own, lengths = weights(tensors({}), {}), torch.tensor([2, 1])
+    states, terms = torch.zeros(2, 4, SIZE).double(), FeatureTerms.of(own)
+    assert native_steps(states, lengths, own, terms) is not None
+    with compile_steps(False):
+        assert native_steps(states, lengths, own, terms) is None
+
+
+@pytest.mark.usefixtures("unset_memory_is_nan")
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("options", [{}, {"equation": 6, "threshold": 0.3}], ids=str)
+def test_threads_take_sequences_and_change_nothing(options: dict[str, Any], threads: int) -> None:
+    lengths = tuple(1 + 7 * index % 23 for index in range(90))
+    with torch_threads(1):
+        expected = run(lengths, options, "fused")
+    with torch_threads(threads):
+        assert_same(run(lengths, options, "fused"), expected, "threads")
+
+
+@compiled
+def test_gradients_with_dropout_are_those_of_the_same_masks() -> None:
+    own = [each.requires_grad_() for each in tensors({})]
+    leaves, lengths = leaves_of((3, 5)).nan_to_num().requires_grad_(), torch.tensor([3, 5])
+
+    def encoding(values: Tensor, *_: Tensor) -> Tensor:
+        torch.manual_seed(2)
+        return continuous_recursion(values, own[10], lengths, weights(own, {"dropout": 0.4})).encoding
+
+    assert torch.autograd.gradcheck(encoding, (leaves, *own))
+
+
+@compiled
+def test_dropout_has_its_mean_and_sequences_have_masks_of_their_own() -> None:
+    own, copies = tensors({}), 4000
+    leaves, lengths = leaves_of((2,))[:, :2].expand(copies, -1, -1), torch.full((copies,), 2)
+    with torch.no_grad():
+        ends = [
+            continuous_recursion(leaves, own[10], lengths, weights(own, {"dropout": 0.5}), engine=engine).encoding
+            for engine in ("fused", "naive", "fused")
+        ]
+    assert len(ends[0].unique(dim=0)) > 20
+    assert not torch.equal(ends[0], ends.pop())
+    for moment in (1, 2):
+        torch.testing.assert_close(*(each.pow(moment).mean(0) for each in ends), rtol=0, atol=0.05)
+
+
+def test_a_second_backward_pass_gives_the_same_gradients() -> None:
+    own = [each.requires_grad_() for each in tensors({})]
+    leaves, lengths = leaves_of((4, 7)), torch.tensor([4, 7])
+    found = continuous_recursion(leaves, own[10], lengths, weights(own, {"dropout": 0.2}))
+    first, second = (torch.autograd.grad(found.encoding.sin().sum(), own[:8], retain_graph=True) for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
 def test_everything_dropped_is_the_same_on_both_engines() -> None:

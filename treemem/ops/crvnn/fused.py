@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from treemem.device_copy import to_device
 from treemem.ops.affine import linear
-from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, NeighborEquation, Recursion
+from treemem.ops.crvnn.native import native_steps
+from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, FeatureTerms, NeighborEquation, Recursion
 from treemem.ops.gated_recursive import gated_pairs
 
 
@@ -43,7 +44,7 @@ class _Rows(NamedTuple):
 
 
 def fused_recursion(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights) -> Recursion:
-    """Run the recursion; on the CPU over those sequences alone that have not ended.
+    """Run the recursion, on a CPU in C++ where that can be had; without it over those alone that have not ended.
 
     Args:
         states: of START, the tokens, END and padding, ``[sequences, longest + 2, hidden_size]``, finite at padding.
@@ -57,12 +58,17 @@ def fused_recursion(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNW
     nothing = torch.zeros_like(existence)
     yes = torch.ones(sequences, dtype=torch.bool, device=states.device)
     number = torch.arange(sequences, device=states.device)
-    rows = _Rows(number, there, states * existence[:, :, None], existence, nothing, nothing, yes, ~yes)
+    states, terms = states * existence[:, :, None], FeatureTerms.of(weights)
+    found = native_steps(states, lengths, weights, terms)
+    if found is not None:
+        rows = _Rows(number, there, found.states, found.existence, nothing, found.total, yes, found.ended_well)
+        return _result(rows, size - 2, weights.equation)
+    rows = _Rows(number, there, states, existence, nothing, nothing, yes, ~yes)
     ended: list[_Rows] = []
     on_cpu = states.device.type == "cpu"
     lengths_left = lengths
     for step in range(1, size - 1):
-        rows = _step(rows, weights)
+        rows = _step(rows, weights, terms)
         stays = lengths_left > step
         if on_cpu:
             stays = stays & rows.going
@@ -79,7 +85,7 @@ def fused_recursion(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNW
     return Recursion(*(torch.cat(each).index_select(0, order) for each in zip(*parts, strict=True)))
 
 
-def _step(rows: _Rows, weights: CRvNNWeights) -> _Rows:
+def _step(rows: _Rows, weights: CRvNNWeights, terms: FeatureTerms) -> _Rows:
     states, existence = rows.states, rows.existence
     count, size, width = states.shape
     place = torch.arange(size, device=states.device)
@@ -88,20 +94,16 @@ def _step(rows: _Rows, weights: CRvNNWeights) -> _Rows:
     movable = (place >= 1) & (place < length)
     neighbors = _neighbors(existence, weights.equation)  # on the left, then on the right
     left, right = neighbors.split(size, 1)
-    seen = states
-    if weights.features is not None and weights.equation == 6:
-        given, absent = weights.features
-        seen = states + absent + rows.taken[:, :, None] * (given - absent)
+    of_features: torch.Tensor | float = 0.0
+    if terms.absent is not None and terms.change is not None:
+        of_features = terms.absent + rows.taken[:, :, None] * terms.change
+    seen = states + of_features if weights.equation == 6 else states
     next_left, next_right = (neighbors @ seen).split(size, 1)
     read = [next_left, seen, next_right]
     for _ in range(weights.num_neighbors - 1):
         read = [left @ read[0], *read, right @ read[-1]]
-    hidden = functional.linear(torch.cat(read, 2), weights.window.weight[:, : len(read) * width], weights.window.bias)
-    if weights.features is not None and weights.equation == 5:
-        of_features = weights.window.weight[:, len(read) * width :]
-        absent = of_features @ weights.features.absent
-        change = of_features @ (weights.features.given - weights.features.absent)
-        hidden = hidden + absent + rows.taken[:, :, None] * change
+    hidden = functional.linear(torch.cat(read, 2), terms.window, weights.window.bias)
+    hidden = hidden + of_features if weights.equation == 5 else hidden
     scores = linear(functional.gelu(hidden), weights.score).squeeze(2)
     highest = scores.masked_fill(place > length + 1, -torch.inf).amax(1, keepdim=True).clamp(min=0)
     moves = (scores.masked_fill(~movable, -torch.inf) - highest).exp()

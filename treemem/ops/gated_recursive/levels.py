@@ -112,7 +112,8 @@ class _Native(torch.autograd.Function):
         kept: Sequence[torch.Tensor],
     ) -> ctypes.Array[ctypes.c_int64]:
         """Return ``Problem`` of the source."""
-        tensors = (children, ctx.ends, *weights, keep, states, *(kept or [None] * 4))
+        nothing: list[torch.Tensor | None] = [None] * 4
+        tensors = (children, ctx.ends, *weights, keep, states, *(kept or nothing))
         return structure(*ctx.problem, *(0 if each is None else each.data_ptr() for each in tensors))
 
     @staticmethod

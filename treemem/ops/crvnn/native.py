@@ -1,0 +1,148 @@
+"""The continuous recursion as one operation with a backward pass of its own, in C++."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, FeatureTerms
+from treemem.ops.native import TYPE_NAMES, native_library, structure
+from treemem.ops.second_derivative import without_second_derivative
+
+_SOURCE = Path(__file__).with_name("fused.cpp")
+_POSITIONS_PER_THREAD = 256
+
+
+class NativeSteps(NamedTuple):
+    """Sequences when they have ended.
+
+    Attributes:
+        states: ``[sequences, positions, hidden_size]``.
+        existence: ``[sequences, positions]``.
+        total: sum of the existence before each step, without gradients, ``[sequences, positions]``.
+        ended_well: whether at some step only the last token was left, bool ``[sequences]``.
+    """
+
+    states: torch.Tensor
+    existence: torch.Tensor
+    total: torch.Tensor
+    ended_well: torch.Tensor
+
+
+def native_steps(
+    states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights, terms: FeatureTerms
+) -> NativeSteps | None:
+    """Run all steps, or return None if the C++ cannot be used.
+
+    It needs a CPU, a C++ compiler, and numbers of one type (float32 or float64, without autocast).
+
+    Args:
+        states: of START, the tokens, END and padding, ``[sequences, longest + 2, hidden_size]``.
+        lengths: numbers of tokens, int64 ``[sequences]``, at least 1.
+        weights: and options.
+        terms: of the weights.
+    """
+    cell = (*weights.cell.hidden, *weights.cell.gates, *weights.cell.norm)
+    maps = (*cell, terms.window, weights.window.bias, *weights.score)
+    tensors = [states, *maps, terms.absent, terms.change]
+    given = [each for each in tensors if each is not None]
+    library = native_library(_SOURCE, given, f"REAL={TYPE_NAMES.get(states.dtype)}")
+    if library is None:
+        return None
+    run = _Run(library, states, lengths, weights)
+    run.train = torch.is_grad_enabled() and any(each.requires_grad for each in given)
+    return NativeSteps(*_Steps.apply(run, *tensors))
+
+
+class _Run:
+    """One run, from its forward to its backward pass.
+
+    Attributes:
+        train: whether there will be a backward pass.
+    """
+
+    def __init__(
+        self, library: ctypes.CDLL, states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights
+    ) -> None:
+        self._library = library
+        library.forward.restype = ctypes.c_void_p
+        self._lengths = lengths.contiguous()
+        self._options = torch.tensor([weights.threshold, weights.dropout, EPSILON[weights.equation]]).double()
+        sequences, size, width = states.shape
+        positions = int(lengths.sum()) + 2 * sequences
+        self.threads = max(1, min(torch.get_num_threads(), positions // _POSITIONS_PER_THREAD))
+        self.train = False
+        self._state: int | None = None
+        self._sizes = (sequences, size, width, len(weights.cell.hidden.bias), self.threads)
+        self._choices = (weights.equation, weights.num_neighbors, weights.modulated, weights.activation == "gelu")
+        self._seed = int(torch.randint(1 << 62, ())) if weights.dropout else 0
+
+    def forward(self, states: torch.Tensor, maps: Sequence[torch.Tensor | None]) -> NativeSteps:
+        """Return the ends; all tensors are contiguous."""
+        existence, total = states.new_zeros(2, *states.shape[:2])
+        found = NativeSteps(torch.zeros_like(states), existence, total, torch.empty(len(states), dtype=torch.bool))
+        self._problem = structure(
+            *(*self._sizes, *self._choices, self.train, self._seed),
+            *map(_address, (self._options, self._lengths, states, *maps, *found)),
+        )
+        self._run_forward()
+        if not self.train:
+            self._forget()
+        return found
+
+    def backward(
+        self, states: torch.Tensor, maps: Sequence[torch.Tensor | None], ends: Sequence[torch.Tensor | None]
+    ) -> list[torch.Tensor | None]:
+        """Return the gradients of states and maps, from those of the states and the existence at the ends.
+
+        The state is overwritten, so a second backward pass runs forward again, with the same dropout.
+        """
+        if self._state is None:
+            self._run_forward()
+        shapes = (states.shape, states.shape[:2])
+        incoming = [
+            states.new_zeros(shape) if each is None else each.clone(memory_format=torch.contiguous_format)
+            for each, shape in zip(ends, shapes, strict=True)
+        ]
+        taken = states.new_zeros(states.shape[:2])
+        of_maps = [None if each is None else each.new_zeros(self.threads, *each.shape) for each in maps]
+        gradients = structure(*map(_address, (*incoming, taken, *of_maps)))
+        self._library.backward(ctypes.c_void_p(self._state), gradients)
+        self._forget()
+        return [incoming[0], *(None if each is None else each.sum(0) for each in of_maps)]
+
+    def _run_forward(self) -> None:
+        self._state = self._library.forward(self._problem)
+
+    def _forget(self) -> None:
+        if self._state is not None:
+            self._library.forget(ctypes.c_void_p(self._state))
+            self._state = None
+
+    def __del__(self) -> None:
+        self._forget()
+
+
+class _Steps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, run: _Run, states: torch.Tensor, *maps: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        states, maps = states.contiguous(), tuple(None if each is None else each.contiguous() for each in maps)
+        found = run.forward(states, maps)
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(found.total, found.ended_well)
+        ctx.save_for_backward(*found, states, *maps)  # the problem points to them
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        states, *maps = ctx.saved_tensors[4:]
+        return None, *without_second_derivative(ctx.run.backward(states, maps, gradients[:2]))
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
