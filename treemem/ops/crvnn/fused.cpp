@@ -326,15 +326,7 @@ class Group {
     T *hidden = s.cell_hidden, *slope = s.cell_slope;
     fill_rows(hidden, s.pairs, H, in(p.bias1));
     multiply(s.pairs, inputs, 2 * D, maps.hidden, hidden, H, true);
-    if (p.gelu) {
-      SIMD
-      for (int64_t i = 0; i < s.pairs * H; ++i) hidden[i] = gelu(hidden[i], slope[i]);
-    } else {
-      for (int64_t i = 0; i < s.pairs * H; ++i) {
-        slope[i] = hidden[i] > T(0) ? T(1) : T(0);
-        hidden[i] = hidden[i] < T(0) ? T(0) : hidden[i];
-      }
-    }
+    activate_hidden(p.gelu, hidden, slope, s.pairs * H);
     drop.copy(kHidden, entries, hidden, hidden, s.pairs * H);
     drop.copy(kHidden, entries, slope, slope, s.pairs * H);
     entries += static_cast<uint32_t>(s.pairs * H);

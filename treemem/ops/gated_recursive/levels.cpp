@@ -140,6 +140,11 @@ class Run {
     });
   }
 
+  static void multiply_by(T* values, const T* by, int64_t count) {
+    SIMD
+    for (int64_t i = 0; i < count; ++i) values[i] *= by[i];
+  }
+
   void gather(int64_t at, int64_t rows, T* to) const {
     for (int64_t i = 0; i < 2 * rows; ++i) std::copy_n(state(p.children[2 * at + i]), D, to + i * D);
   }
@@ -151,7 +156,11 @@ class Run {
     gather(at, rows, memory.read.get());
     fill_rows(hidden, rows, H, in(p.bias1));
     multiply(rows, memory.read.get(), 2 * D, hidden_map, hidden, H, true);
-    activate(rows * H, p.keep ? in(p.keep) + at * H : nullptr, hidden, p.slope ? out(p.slope) + at * H : nullptr);
+    T* slope = p.slope ? out(p.slope) + at * H : nullptr;
+    activate_hidden(p.gelu, hidden, slope, rows * H);
+    if (p.keep)
+      for (T* each : {hidden, slope})
+        if (each) multiply_by(each, in(p.keep) + at * H, rows * H);
     fill_rows(gates, rows, 4 * D, in(p.bias2));
     multiply(rows, hidden, H, gate_map, gates, 4 * D, true);
     for (int64_t i = 0; i < rows; ++i) {
@@ -160,30 +169,6 @@ class Run {
       const T scale = step.forward(2, children, gates + i * 4 * D, normed, out(p.states) + (p.first + at + i) * D);
       if (p.normed) normed[D] = scale;
     }
-  }
-
-  // The hidden layer in place and, unless `slope` is null, its derivative, both with dropout.
-  void activate(int64_t count, const T* keep, T* hidden, T* slope) const {
-    if (!p.gelu) {
-      for (int64_t i = 0; slope && i < count; ++i) slope[i] = hidden[i] > T(0) ? T(1) : T(0);
-      SIMD
-      for (int64_t i = 0; i < count; ++i) hidden[i] = hidden[i] < T(0) ? T(0) : hidden[i];
-    } else if (slope) {
-      SIMD
-      for (int64_t i = 0; i < count; ++i) hidden[i] = ::gelu(hidden[i], slope[i]);
-    } else {
-      SIMD
-      for (int64_t i = 0; i < count; ++i) {
-        T unused;
-        hidden[i] = ::gelu(hidden[i], unused);
-      }
-    }
-    if (!keep) return;
-    SIMD
-    for (int64_t i = 0; i < count; ++i) hidden[i] *= keep[i];
-    if (!slope) return;
-    SIMD
-    for (int64_t i = 0; i < count; ++i) slope[i] *= keep[i];
   }
 
   // `gates` and `slope` become the gradients of the products; `found` [rows, 2 * hidden_size] that of what was read.
@@ -201,8 +186,7 @@ class Run {
       step.backward(2, children, gates + i * 4 * D, normed, normed[D], d_h, d_children, d_learned, memory.row.get());
     }
     multiply(rows, gates, 4 * D, gate_map, d_hidden, H, false);
-    SIMD
-    for (int64_t i = 0; i < rows * H; ++i) slope[i] *= d_hidden[i];
+    multiply_by(slope, d_hidden, rows * H);
     multiply(rows, slope, H, hidden_map, found, 2 * D, true);
   }
 

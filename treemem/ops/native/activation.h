@@ -83,6 +83,24 @@ inline T gelu(T x, T& slope) {
   return x * share;
 }
 
+// GELU or ReLU in place; `slope`, unless it is null, becomes the derivative.
+template <typename T>
+void activate_hidden(bool is_gelu, T* values, T* slope, int64_t count) {
+  if (is_gelu && slope) {
+    SIMD
+    for (int64_t i = 0; i < count; ++i) values[i] = gelu(values[i], slope[i]);
+  } else if (is_gelu) {
+    SIMD
+    for (int64_t i = 0; i < count; ++i) {
+      T unused;
+      values[i] = gelu(values[i], unused);
+    }
+  } else {
+    for (int64_t i = 0; slope && i < count; ++i) slope[i] = values[i] > T(0) ? T(1) : T(0);
+    activate(Activation::kRelu, values, count);
+  }
+}
+
 // The gradient of the argument of a sigmoid, from that of its value.
 template <typename T>
 inline T through_sigmoid(T gradient, T value) {
