@@ -13,7 +13,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
 from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
+from treemem import Vocabulary
 from treemem.nn import (
+    CRvNN,
     GRUCell,
     LSTMCell,
     Memory,
@@ -28,6 +30,7 @@ from treemem.nn import (
 )
 from treemem.nn.ordered_memory import MemoryMaps
 from treemem.nn.step_cells import run_cell
+from treemem.ops import compile_steps
 from treemem.ops.matmul_precision import matmul_precision
 from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
 from treemem.ops.ordered_memory import Dropouts, OrderedMemoryWeights, ordered_memory
@@ -285,11 +288,29 @@ def controlled_batch(
     )
 
 
+def crvnn_batch(small: bool, dtype: torch.dtype) -> Operation:
+    """Sequences of 25 random vectors, composed by a CRvNN with the weights that it begins with."""
+    size, sequences, longest = (8, 5, 6) if small else (64, 128, 25)
+    torch.manual_seed(0)
+    network = CRvNN(size, Vocabulary(["x"], [])).to(measured_device(), dtype)
+    inputs = torch.randn(sequences, longest, size, dtype=dtype).to(measured_device()).requires_grad_()
+    lengths = torch.full((sequences,), longest)
+
+    def run(_: float, compiled: bool = True) -> Tensor:
+        with compile_steps(compiled):
+            return network.read(inputs, lengths).encoding
+
+    others = {"uncompiled": partial(run, compiled=False), **with_shorter_products(run)}
+    leaves = {"inputs": inputs, **{name: each for name, each in network.named_parameters() if "embedding" not in name}}
+    return Operation(sequences, leaves, run, others, ("uncompiled",))
+
+
 ENCODERS = (
     OperationWorkload("ordered memory random 50 tokens", partial(random_memory, False)),
     OperationWorkload("ordered memory random mixed", partial(random_memory, True)),
     OperationWorkload("ordered memory sharp mixed", sharp_memory),
     OperationWorkload("on-lstm 1150", on_lstm_batch),
+    OperationWorkload("crvnn 64", crvnn_batch),
     OperationWorkload("gru 128", partial(cell_batch, GRUCell, "gru")),
     OperationWorkload("lstm 128", partial(cell_batch, LSTMCell, "lstm")),
     OperationWorkload("gru 128 with attention", attending_gru_batch),
