@@ -115,7 +115,7 @@ class EfficientBeamTreeGRC(BeamTreeEncoder):
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
         dropout: dropout probability of the cell's hidden layer.
         engine: ``"fused"`` (``"auto"``) searches without gradients; then it computes gradients only for the nodes that
-            the last beams are built from, on a CPU in C++. ``"naive"``: sequence by sequence and beam by beam. Both
+            the last beams are built from (on a CPU in C++). ``"naive"``: sequence by sequence and beam by beam. Both
             give the same results, but other noise and dropout.
 
     Raises:

@@ -44,7 +44,9 @@ class _Rows(NamedTuple):
 
 
 def fused_recursion(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights) -> Recursion:
-    """Run the recursion, on a CPU in C++ where that can be had; without it over those alone that have not ended.
+    """Run the recursion: in C++ on a CPU where that can be had, else in torch.
+
+    In torch on a CPU, sequences that have ended leave the batch.
 
     Args:
         states: of START, the tokens, END and padding, ``[sequences, longest + 2, hidden_size]``, finite at padding.
@@ -94,16 +96,17 @@ def _step(rows: _Rows, weights: CRvNNWeights, terms: FeatureTerms) -> _Rows:
     movable = (place >= 1) & (place < length)
     neighbors = _neighbors(existence, weights.equation)  # on the left, then on the right
     left, right = neighbors.split(size, 1)
-    of_features: torch.Tensor | float = 0.0
+    of_features = None
     if terms.absent is not None and terms.change is not None:
         of_features = terms.absent + rows.taken[:, :, None] * terms.change
-    seen = states + of_features if weights.equation == 6 else states
+    seen = states if of_features is None or weights.equation == 5 else states + of_features
     next_left, next_right = (neighbors @ seen).split(size, 1)
     read = [next_left, seen, next_right]
     for _ in range(weights.num_neighbors - 1):
         read = [left @ read[0], *read, right @ read[-1]]
     hidden = functional.linear(torch.cat(read, 2), terms.window, weights.window.bias)
-    hidden = hidden + of_features if weights.equation == 5 else hidden
+    if of_features is not None and weights.equation == 5:
+        hidden = hidden + of_features
     scores = linear(functional.gelu(hidden), weights.score).squeeze(2)
     highest = scores.masked_fill(place > length + 1, -torch.inf).amax(1, keepdim=True).clamp(min=0)
     moves = (scores.masked_fill(~movable, -torch.inf) - highest).exp()
