@@ -30,7 +30,7 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
         ),
         (
             ["listops", "--results", "none"],
-            "there are no records in none; name studies of listops to run: beam_trees, small",
+            "there are no records in none; name studies of listops to run: beam_trees, ",
         ),
         (["listops", "small", "--files", "x"], "--files x: write NAME=PATH"),
         (["comparison", "smal"], "comparison has no study 'smal'; did you mean small"),

@@ -10,6 +10,7 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.ops import compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.disjoint_tree_lstm import (
     DisjointTreeEngine,
@@ -73,10 +74,12 @@ def run(lengths: tuple[int, ...], engine: DisjointTreeEngine, seed: int, noisy: 
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("noisy", [False, True])
-def test_the_fused_engine_equals_the_naive_one(noisy: bool, lengths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("compiles", [False, True])
+def test_the_fused_engine_equals_the_naive_one(compiles: bool, noisy: bool, lengths: tuple[int, ...]) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
     for seed in range(3):
-        expected, found = (run(lengths, engine, seed, noisy) for engine in ENGINES)
+        with compile_steps(compiles):
+            expected, found = (run(lengths, engine, seed, noisy) for engine in ENGINES)
         assert_same(found, expected, f"seed {seed}")
 
 

@@ -149,16 +149,19 @@ def test_stack_tree_rnn_backward_is_that_of_autograd(
 
 @pytest.mark.parametrize("arity", [0, 1, 2, 3])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_tree_lstm_backward_is_that_of_autograd(arity: int, dropout: float) -> None:
+@pytest.mark.parametrize("bounded", [False, True])
+def test_tree_lstm_backward_is_that_of_autograd(arity: int, dropout: float, bounded: bool) -> None:
     torch.manual_seed(0)
     products = {"gates": torch.randn(ROWS, (arity + 3) * HIDDEN_SIZE, dtype=torch.float64)}
     children = {"c": torch.randn(ROWS, arity, HIDDEN_SIZE, dtype=torch.float64)}
 
     def step(products: State, children: State) -> State:
-        return dict(zip("hc", tree_lstm_step(products["gates"], children["c"], dropout), strict=True))
+        hidden, cell = tree_lstm_step(products["gates"], children["c"], dropout)
+        return {"h": hidden, "c": cell.tanh() if bounded else cell}
 
     shapes = {"h": (HIDDEN_SIZE,), "c": (HIDDEN_SIZE,)}
-    assert_equal_pairs(TreeLSTMStepPair(arity, HIDDEN_SIZE, dropout), step, products, children, shapes)
+    pair = TreeLSTMStepPair(arity, HIDDEN_SIZE, dropout, bounded=bounded)
+    assert_equal_pairs(pair, step, products, children, shapes)
 
 
 @pytest.mark.parametrize("arity", [0, 1, 2, 3])

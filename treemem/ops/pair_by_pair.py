@@ -63,9 +63,9 @@ class PairMemory:
     def __init__(
         self, leaves: torch.Tensor, num_pairs: int, cell: Affine, query: torch.Tensor, *, bounded: bool = False
     ) -> None:
-        self._weight, self._bias, self._query, self._bounded = cell.weight.t(), cell.bias, query, bounded
+        self._weight, self._bias, self._query = cell.weight.t(), cell.bias, query
         self._first, self._size = leaves.shape[0], leaves.shape[1] // 2
-        self._step = TreeLSTMStepPair(2, self._size)
+        self._step = TreeLSTMStepPair(2, self._size, bounded=bounded)
         self.states = torch.cat([leaves, leaves.new_empty(num_pairs, leaves.shape[1])])
         self.gates = leaves.new_empty(num_pairs, len(cell.bias))
         self.children = torch.empty(num_pairs, 2, dtype=torch.int64, device=leaves.device)
@@ -84,8 +84,6 @@ class PairMemory:
         new_hidden, new_cells = self.states[nodes].split(self._size, 1)
         out = {"h": new_hidden, "c": new_cells}
         self._step.forward({"gates": self.gates[part]}, {"c": cells}, out, None)  # type: ignore[arg-type]
-        if self._bounded:
-            new_cells.tanh_()
         torch.mv(new_hidden, self._query, out=self.scores[part])
         self._count = part.stop
         return torch.arange(part.start, part.stop, device=left.device).view(left.shape)

@@ -8,10 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from treemem.device_copy import to_device_together
-from treemem.ops.gated_recursive import Levels
-
-Integers = NDArray[np.int64]
+from treemem.device_copy import to_device
+from treemem.schedule.schedule import Schedule
 
 
 class TreePlan(NamedTuple):
@@ -21,20 +19,18 @@ class TreePlan(NamedTuple):
         places: of the chosen pairs, int64 ``[sequences, longest - 1]``, 0 after the last one.
         places_on_cpu: the same.
         lengths: int64 ``[sequences]``, on the CPU.
-        pairs: all pairs.
-        candidates: those that a step chooses from, int64 ``[sequences, longest - 1, longest - 1]``; at padding the
-            number of pairs.
-        tree: the chosen pairs.
-        roots: the rows of the roots, the leaves and ``tree`` counted, int64 ``[sequences]``; any for an empty sequence.
+        pairs: the leaves and all pairs.
+        candidates: the rows of the pairs that a step chooses from, int64 ``[sequences, longest - 1, longest - 1]``; at
+            padding the number of rows.
+        trees: the leaves and the chosen pairs; the root of an empty sequence is any row.
     """
 
     places: torch.Tensor
     places_on_cpu: torch.Tensor
     lengths: torch.Tensor
-    pairs: Levels
+    pairs: Schedule
     candidates: torch.Tensor
-    tree: Levels
-    roots: torch.Tensor
+    trees: Schedule
 
 
 def tree_plan(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
@@ -52,59 +48,49 @@ def tree_plan(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
     roots = nodes[:, 0].copy()
     column = np.arange(steps)
     valid = column < length[:, None] - 1
-    count = int(valid.sum())
+    count = num_leaves + int(valid.sum())  # of nodes so far: leaves, then pairs
     pairs = np.full((sequences, steps), -1)
-    pairs[valid] = np.arange(count)
+    pairs[valid] = np.arange(num_leaves, count)
     children = [np.stack([nodes[:, :-1][valid], nodes[:, 1:][valid]], 1)]
-    height = np.zeros(num_leaves + 3 * count, np.int64)
-    height[num_leaves : num_leaves + count] = 1
     candidates = np.full((sequences, steps, steps), -1)
-    in_tree = [np.zeros(0, np.int64)]
+    in_trees = [np.arange(num_leaves)]
     for step in range(int(length.max(initial=0)) - 1):
         rows = np.flatnonzero(length > step + 1)
         place = chosen_places[rows, step][:, None]
         num_pairs = steps - step
         own_pairs, own_nodes = pairs[rows, :num_pairs], nodes[rows, : num_pairs + 1]
         candidates[rows, step, :num_pairs] = own_pairs
-        chosen = np.take_along_axis(own_pairs, place, 1)
-        new = num_leaves + chosen
-        in_tree.append(chosen[:, 0])
+        new = np.take_along_axis(own_pairs, place, 1)
+        in_trees.append(new[:, 0])
         roots[rows] = new[:, 0]
         own_nodes = np.where(column[:num_pairs] < place, own_nodes[:, :-1], own_nodes[:, 1:])
         np.put_along_axis(own_nodes, place, new, 1)
         own_pairs = np.where(column[: num_pairs - 1] < place, own_pairs[:, :-1], own_pairs[:, 1:])
         for left in (place - 1, place):  # the pairs of the new node and its neighbours
             exists = np.flatnonzero((left[:, 0] >= 0) & (left[:, 0] + 1 < length[rows] - step - 1))
-            numbers = count + np.arange(len(exists))
-            own_pairs[exists, left[exists, 0]] = numbers
-            added = np.stack([own_nodes[exists, left[exists, 0] + side] for side in (0, 1)], 1)
-            children.append(added)
-            height[num_leaves + numbers] = height[added].max(1, initial=0) + 1
+            own_pairs[exists, left[exists, 0]] = count + np.arange(len(exists))
+            children.append(np.stack([own_nodes[exists, left[exists, 0] + side] for side in (0, 1)], 1))
             count += len(exists)
         nodes[rows, :num_pairs], pairs[rows, : num_pairs - 1] = own_nodes, own_pairs
-    every = np.concatenate(children)
-    height = height[num_leaves : num_leaves + count]
-    of_pairs, of_tree = (
-        _in_levels(every, height, num_leaves, each) for each in (np.arange(count), np.concatenate(in_tree))
+    in_trees_together, every = np.concatenate(in_trees), np.concatenate(children)
+    number = np.zeros(count, np.int64)
+    number[in_trees_together] = np.arange(len(in_trees_together))
+    of_trees = number[every[in_trees_together[num_leaves:] - num_leaves]]
+    all_pairs, trees = (_schedule(num_leaves, each, own) for each, own in ((every, roots), (of_trees, number[roots])))
+    rows_of_candidates = np.where(candidates < 0, count, all_pairs.row_of_node.numpy()[candidates])
+    there = places.device
+    return TreePlan(
+        places,
+        on_cpu,
+        lengths,
+        all_pairs.to(there),
+        to_device(torch.from_numpy(rows_of_candidates), there),
+        trees.to(there),
     )
-    candidates = np.where(candidates < 0, count, of_pairs.row[num_leaves + candidates] - num_leaves)
-    arrays = (of_pairs.children, candidates, of_tree.children, of_tree.row[roots])
-    tensors = to_device_together([torch.from_numpy(each) for each in arrays], places.device)
-    pair_levels, tree_levels = Levels(tensors[0], of_pairs.ends), Levels(tensors[2], of_tree.ends)
-    return TreePlan(places, on_cpu, lengths, pair_levels, tensors[1], tree_levels, tensors[3])
 
 
-class _InLevels(NamedTuple):
-    """Some pairs, those of less height first: the rows of their children, where levels end, the row of each node."""
-
-    children: Integers
-    ends: list[int]
-    row: Integers
-
-
-def _in_levels(children: Integers, height: Integers, num_leaves: int, some: Integers) -> _InLevels:
-    ordered = some[height[some].argsort(kind="stable")]
-    row = np.arange(num_leaves + len(children))
-    row[num_leaves + ordered] = num_leaves + np.arange(len(ordered))
-    ends = np.cumsum(np.bincount(height[ordered], minlength=1)[1:]).tolist()
-    return _InLevels(row[children[ordered]], ends, row)
+def _schedule(num_leaves: int, children: NDArray[np.int64], roots: NDArray[np.int64]) -> Schedule:
+    """The leaves, and then the nodes with these children."""
+    num_nodes = num_leaves + len(children)
+    parents = np.arange(num_leaves, num_nodes).repeat(2)
+    return Schedule.from_edges(num_nodes, children.ravel(), parents, roots=roots, allow_several_parents=True)

@@ -100,8 +100,7 @@ def choices_of(
         padded = [torch.stack([_padded(each[part], steps) for each in alone]) for part in (0, 1)] if alone else []
         return Choices(*padded) if padded else Choices(*leaves.new_zeros(2, sequences, steps))
     flat = leaves.reshape(-1, leaves.shape[2])
-    states = compose_levels(flat, plan.pairs, weights.cell)
-    hidden = states[len(flat) :].chunk(2, 1)[0]
+    hidden = compose_levels(flat, plan.pairs, weights.cell)["h"]
     scores = functional.pad(hidden @ weights.query, (0, 1), value=-torch.inf)
     absent = plan.candidates == len(hidden)
     no_step = absent.all(2)
@@ -133,8 +132,8 @@ def compose_trees(
             [naive_composition(own, cell, places[: max(length - 1, 0)]) for own, length, places in rows]
         )
     else:
-        flat = leaves.reshape(-1, leaves.shape[2])
-        roots = compose_levels(flat, plan.tree, cell).index_select(0, plan.roots)
+        states = compose_levels(leaves.reshape(-1, leaves.shape[2]), plan.trees, cell)
+        roots = torch.cat([states[name].index_select(0, plan.trees.row_of_root) for name in ("h", "c")], 1)
     is_empty = to_device(plan.lengths == 0, leaves.device)
     return roots.masked_fill(is_empty[:, None], 0)
 

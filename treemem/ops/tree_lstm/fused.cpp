@@ -5,11 +5,12 @@
 
 namespace {
 
-// Its product has the blocks input, forget (one for each child), output and update.
+// Its product has the blocks input, forget (one for each child), output and update. The option: whether a node hands
+// tanh(c) to its parent as c.
 template <typename T>
 class TreeLSTM {
  public:
-  explicit TreeLSTM(const Problem& p) : D(p.hidden_size) {}
+  explicit TreeLSTM(const Problem& p) : D(p.hidden_size), bounded(p.options[0]) {}
   int64_t scratch() const { return D; }
 
   // Turns the product into the gates.
@@ -28,8 +29,9 @@ class TreeLSTM {
       SIMD
       for (int64_t i = 0; i < D; ++i) c[i] += f[i] * of_child[i];
     }
+    if (bounded) activate(Activation::kTanh, c, D);
     SIMD
-    for (int64_t i = 0; i < D; ++i) h[i] = output[i] * hyperbolic_tangent(c[i]);
+    for (int64_t i = 0; i < D; ++i) h[i] = output[i] * (bounded ? c[i] : hyperbolic_tangent(c[i]));
   }
 
   // Turns the gates into the gradient of the product.
@@ -40,8 +42,8 @@ class TreeLSTM {
     T* d_c = node.d_states[1];
     SIMD
     for (int64_t i = 0; i < D; ++i) {
-      const T value = hyperbolic_tangent(c[i]);
-      d_c[i] += d_h[i] * output[i] * (T(1) - value * value);
+      const T value = bounded ? c[i] : hyperbolic_tangent(c[i]), slope = T(1) - value * value;
+      d_c[i] = d_c[i] * (bounded ? slope : T(1)) + d_h[i] * output[i] * slope;
       output[i] = through_sigmoid(d_h[i] * value, output[i]);
     }
     for (int64_t k = 0; k < node.arity; ++k) {
@@ -65,6 +67,7 @@ class TreeLSTM {
 
  private:
   const int64_t D;
+  const bool bounded;
 };
 
 }  // namespace

@@ -23,11 +23,13 @@ class TreeLSTMStepPair(StepPair):
         arity: number of children.
         hidden_size: width of a block.
         dropout: probability that an entry of ``u`` is dropped.
+        bounded: whether a node hands ``tanh(c)`` to its parent as ``c``.
     """
 
-    def __init__(self, arity: int, hidden_size: int, dropout: float = 0.0) -> None:
+    def __init__(self, arity: int, hidden_size: int, dropout: float = 0.0, *, bounded: bool = False) -> None:
         self.arity = arity
         self.dropout = dropout
+        self.bounded = bounded
         self._sizes = [hidden_size] * (arity + 3)
         self._num_gates = (arity + 2) * hidden_size
         self.hidden_size = hidden_size
@@ -35,7 +37,7 @@ class TreeLSTMStepPair(StepPair):
     @property
     def native(self) -> NativeStep:
         """The same step in C++."""
-        return NativeStep(_SOURCE, dropout=self.dropout)
+        return NativeStep(_SOURCE, (int(self.bounded),), self.dropout)
 
     def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
         """Write ``h`` and ``c``; return the dropout mask."""
@@ -49,18 +51,23 @@ class TreeLSTMStepPair(StepPair):
             cell.mul_(mask)
         for position, gate in enumerate(forget):
             cell.addcmul_(gate, cells[:, position])
-        torch.mul(output_gate, torch.tanh(cell), out=out["h"])
+        torch.mul(output_gate, cell.tanh_() if self.bounded else torch.tanh(cell), out=out["h"])
         return mask
 
     def backward(
         self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
     ) -> State:
         """Overwrite the gates with the gradients of their preactivations and return those of the children's ``c``."""
-        blocks, cells, d_hidden, tanh_cell = products["gates"], children["c"], gradient["h"], torch.tanh(states["c"])
+        blocks, cells, d_hidden = products["gates"], children["c"], gradient["h"]
+        tanh_cell = states["c"] if self.bounded else torch.tanh(states["c"])
         input_gate, *forget, output_gate, update = blocks.split_with_sizes(self._sizes, 1)
         through = torch.mul(d_hidden, output_gate)
-        d_cell = tanh_backward(through, tanh_cell, through).add_(gradient["c"])
-        sigmoid_backward(tanh_cell.mul_(d_hidden), output_gate, output_gate)
+        if self.bounded:
+            through.add_(gradient["c"])
+        d_cell = tanh_backward(through, tanh_cell, through)
+        if not self.bounded:
+            d_cell.add_(gradient["c"])
+        sigmoid_backward(tanh_cell * d_hidden, output_gate, output_gate)
         d_cells = torch.empty_like(cells)
         d_gate = torch.empty_like(d_cell)
         for position, gate in enumerate(forget):
