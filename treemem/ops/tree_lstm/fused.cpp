@@ -1,5 +1,7 @@
 // The step of an n-ary Tree-LSTM, forward and backward; the equations are those of step.py.
 
+#include <type_traits>
+
 #include "activation.h"
 #include "levels.h"
 
@@ -30,8 +32,12 @@ class TreeLSTM {
       for (int64_t i = 0; i < D; ++i) c[i] += f[i] * of_child[i];
     }
     if (bounded) activate(Activation::kTanh, c, D);
-    SIMD
-    for (int64_t i = 0; i < D; ++i) h[i] = output[i] * (bounded ? c[i] : hyperbolic_tangent(c[i]));
+    const auto through_output = [&](auto is_bounded) {
+      SIMD
+      for (int64_t i = 0; i < D; ++i) h[i] = output[i] * (is_bounded ? c[i] : hyperbolic_tangent(c[i]));
+    };
+    if (bounded) through_output(std::true_type());
+    else through_output(std::false_type());
   }
 
   // Turns the gates into the gradient of the product.
@@ -40,12 +46,16 @@ class TreeLSTM {
     T *forget = input + D, *output = forget + node.arity * D, *update = output + D, *d_new = node.scratch;
     const T *d_h = node.d_states[0], *c = node.states[1];
     T* d_c = node.d_states[1];
-    SIMD
-    for (int64_t i = 0; i < D; ++i) {
-      const T value = bounded ? c[i] : hyperbolic_tangent(c[i]), slope = T(1) - value * value;
-      d_c[i] = d_c[i] * (bounded ? slope : T(1)) + d_h[i] * output[i] * slope;
-      output[i] = through_sigmoid(d_h[i] * value, output[i]);
-    }
+    const auto through_output = [&](auto is_bounded) {
+      SIMD
+      for (int64_t i = 0; i < D; ++i) {
+        const T value = is_bounded ? c[i] : hyperbolic_tangent(c[i]), slope = T(1) - value * value;
+        d_c[i] = (is_bounded ? d_c[i] * slope : d_c[i]) + d_h[i] * output[i] * slope;
+        output[i] = through_sigmoid(d_h[i] * value, output[i]);
+      }
+    };
+    if (bounded) through_output(std::true_type());
+    else through_output(std::false_type());
     for (int64_t k = 0; k < node.arity; ++k) {
       T *f = forget + k * D, *d_child = node.d_children[1][k];
       const T* of_child = node.children[1][k];
