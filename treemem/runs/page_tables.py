@@ -143,7 +143,7 @@ def cost(records: Records) -> str:
 
 
 def hashes(records: Records, file: str | None = None) -> str:
-    """Return the hashes of the training data with their names, or of a file.
+    """Return the hash of the training data, with names if there are several, or of a file.
 
     Raises:
         RecipeError: two runs have different data with one name.
@@ -155,7 +155,8 @@ def hashes(records: Records, file: str | None = None) -> str:
         name, digest = run["data"]["name"], run["data"]["hash"]
         if by_data.setdefault(name, digest) != digest:
             raise RecipeError(f"the run {_name(run)!r} has other data {name!r} than the first run; keep one of the two")
-    return ", ".join(f"{name} `{digest[:16]}`" for name, digest in by_data.items())
+    named = len(by_data) > 1
+    return ", ".join(f"{name} " * named + f"`{digest[:16]}`" for name, digest in by_data.items())
 
 
 def examples_of(records: Records, part: str) -> dict[int | str, int]:
