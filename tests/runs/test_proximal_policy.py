@@ -11,10 +11,12 @@ import pytest
 import torch
 from toy_task import MoreX, toy_data
 
+from treemem import Forest, TreeBatch, Vocabulary
 from treemem.data.sum_count import SumCount
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.nn import DisjointTreeLSTM
+from treemem.nn.word_vectors import WordVectors
 from treemem.ops.disjoint_tree_lstm import tree_plan
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.learner import Learner, learner_of
@@ -145,6 +147,26 @@ def test_costs_are_divided_by_their_deviation_over_all_processes() -> None:
     few.processes = learners[0].processes
     torch.testing.assert_close(few.scaled(cost[:1]), cost[:1])
     assert few.variance == 1
+
+
+@pytest.mark.parametrize("reads", ["tokens", "word vectors", "features"])
+def test_unchanged_weights_give_a_tree_its_old_probability(reads: str) -> None:
+    """The parser reads what it has read when the tree was sampled, also with dropout of the composition's vectors."""
+    torch.manual_seed(0)
+    forest = Forest.from_trees(["(f x (f y x))", "(f y y)"])
+    vocabulary = Vocabulary.from_forest(forest)
+    network = DisjointTreeLSTM(6, vocabulary, form="leaves", input_dropout=0.5)
+    batch = TreeBatch.from_forest(forest, vocabulary, share_subtrees=False)
+    if reads == "word vectors":
+        network.embedding = WordVectors(torch.randn(network.embedding.num_embeddings, 4), 6)  # type: ignore[assignment]
+    elif reads == "features":
+        network.read_features(3)
+        batch.feat = torch.randn(batch.num_nodes, 3)
+    states = network(batch)
+    plan = tree_plan(states.trace["places"].long(), states.lengths)
+    log_probability, entropy = network.policy(batch, plan)
+    torch.testing.assert_close(log_probability, states.trace["log_probability"])
+    torch.testing.assert_close(entropy, states.trace["entropy"])
 
 
 def test_a_policy_learns_what_it_costs_least() -> None:

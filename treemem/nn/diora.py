@@ -160,8 +160,8 @@ class DIORA(JoiningEncoder):
         c = i.sigmoid() * u.tanh()
         return unit(torch.stack([o.sigmoid() * c.tanh(), c]))
 
-    def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
-        return {"tokens": self.tokens(batch)[0]} if self.training and self.reconstructs else {}
+    def further_inputs(self, batch: TreeBatch | TokenBatch, items: torch.Tensor) -> dict[str, Any]:
+        return {"tokens": items} if self.training and self.reconstructs else {}
 
     def read(
         self,

@@ -48,7 +48,7 @@ class DisjointTreeLSTM(JoiningEncoder):
     The parser composes every two adjacent nodes, chooses one of the compositions, and puts it in the place of its two
     nodes, until one is left. It chooses from ``softmax(q . h)``: in training a sample, in evaluation the likeliest. The
     encoding is ``h`` of the root of the composition, 0 for an empty sequence. The parser has its own vectors of tokens.
-    If vectors or features are given in their place, it reads those of the composition, without gradients.
+    If vectors or features are given in their place, it reads those of the composition, without gradients or dropout.
 
     The loss of the task trains the composition. The parser learns by proximal policy optimisation from the likelihood
     of the correct answer, compared with that of the likeliest tree; see
@@ -135,12 +135,15 @@ class DisjointTreeLSTM(JoiningEncoder):
         """The weights of the parser."""
         return self.parser.parameters()
 
-    def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
-        """Return the parser's vectors of the tokens of a batch; none if vectors or features were given."""
-        if not isinstance(self.embedding, torch.nn.Embedding):
-            return {}
-        tokens, _ = self.tokens(batch)
-        return {"parser_inputs": self.parser.embedding(to_device(tokens, self.embedding.weight.device))}
+    def further_inputs(self, batch: TreeBatch | TokenBatch, items: torch.Tensor) -> dict[str, Any]:
+        """Return what the parser reads: its own vectors of tokens, or the given vectors or features."""
+        return {"parser_inputs": self._parser_inputs(items)}
+
+    def _parser_inputs(self, items: torch.Tensor) -> torch.Tensor:
+        items = to_device(items, self.embedding.weight.device)
+        if isinstance(self.embedding, torch.nn.Embedding):
+            return self.parser.embedding(items)
+        return self.embedding(items).detach()
 
     def read(
         self,
@@ -183,8 +186,8 @@ class DisjointTreeLSTM(JoiningEncoder):
 
     def policy(self, batch: SequenceBatch, plan: TreePlan) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the log probability of given trees over a batch, and the entropy, as the trace has them."""
-        tokens, lengths = self.tokens(batch)
-        inputs = self.parser.embedding(to_device(tokens, self.embedding.weight.device))
+        items, lengths = self.items(batch)
+        inputs = self._parser_inputs(items)
         with torch.autocast(inputs.device.type, enabled=False):
             return self._policy(self._parser_leaves(inputs, lengths.cpu()), plan)
 

@@ -142,15 +142,15 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         if carried and not self.carries_state:
             raise GraphError(f"{type(self).__name__} does not carry a state on from the batch before")
         vectors = self.embed(items)
-        output = self.read(vectors, lengths, trace=trace, **carried, **self.further_inputs(batch))
+        output = self.read(vectors, lengths, trace=trace, **carried, **self.further_inputs(batch, items))
         root = output.encoding.reshape(-1, getattr(batch, "trees_per_example", 1), self.hidden_size)
         if not root.requires_grad:  # of a batch without tokens; its gradients are 0
             root = root + vectors[:0].sum()
         lengths = to_device(lengths, self.embedding.weight.device)
         return SequenceStates(root, output.outputs, lengths, output.trace, output.auxiliary_losses, output.state)
 
-    def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
-        """Return what :meth:`read` takes of a batch besides its tokens; by default nothing."""
+    def further_inputs(self, batch: TreeBatch | TokenBatch, items: torch.Tensor) -> dict[str, Any]:
+        """Return what :meth:`read` takes of a batch and its :meth:`items` besides vectors; by default nothing."""
         return {}
 
     def tokens(self, batch: SequenceBatch) -> tuple[torch.Tensor, torch.Tensor]:

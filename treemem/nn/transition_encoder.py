@@ -107,7 +107,7 @@ class TransitionEncoder(JoiningEncoder):
             return {"policy": 1.0} if self.value is None else {"policy": 1.0, "value": 1.0}
         return {} if not self.has_policy else {"transitions": 1.0}
 
-    def further_inputs(self, batch: TreeBatch | TokenBatch) -> dict[str, Any]:
+    def further_inputs(self, batch: TreeBatch | TokenBatch, items: torch.Tensor) -> dict[str, Any]:
         """Return the transitions of the trees of a batch, if they are needed.
 
         Raises:

@@ -91,6 +91,8 @@ def choices_of(
     """
     checked_choice("engine", engine, get_args(DisjointTreeEngine))
     sequences, steps = plan.places.shape
+    if not steps:
+        return Choices(*leaves.new_zeros(2, sequences, 0))
     if engine == "naive":
         rows = zip(leaves, plan.lengths.tolist(), plan.places_on_cpu.tolist(), strict=True)
         alone = [
