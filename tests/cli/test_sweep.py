@@ -42,13 +42,13 @@ def test_several_seeds_are_judged_by_their_mean(folder: Path, capsys: pytest.Cap
     said = capsys.readouterr().out
     (record,) = [json.loads(line) for line in (folder / "trials" / "trials.jsonl").read_text().splitlines()]
     assert (record["network"], record["seeds"]) == ("small sum", [1, 2])
-    assert record["validation_accuracy"] == sum(record["accuracies"]) / 2
+    assert record["validation_accuracy"] == sum(record["by_seed"]) / 2
     assert record["epochs"] == [1, 1]
     command = shlex.split(said.split("to train it: ")[1].splitlines()[0])
     assert command[-5:] == ["--networks", "small sum", "--seeds", "1", "2"]
     assert main([*command[1:], "-o", "best"]) == 0
     told = capsys.readouterr().err
-    assert all(f"validation accuracy {accuracy:.4f}" in told for accuracy in record["accuracies"])
+    assert all(f"validation accuracy {accuracy:.4f}" in told for accuracy in record["by_seed"])
 
 
 def test_trials_of_other_seeds_are_those_of_another_sweep(folder: Path, failing: Callable[..., str]) -> None:

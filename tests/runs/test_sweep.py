@@ -13,7 +13,7 @@ from toy_task import toy_data
 
 from treemem.errors import RecipeError
 from treemem.runs import sweep
-from treemem.runs.sweep import best_trial, plan_sweep, run_trials, without_test
+from treemem.runs.sweep import plan_sweep, run_trials, without_test
 from treemem.runs.trainer import DivergedError
 from treemem.runs.variation import Variation
 
@@ -189,9 +189,10 @@ def test_a_trial_that_diverges_is_recorded_and_is_not_the_best(
     records = run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
     assert records[0]["error"] == "the loss is not finite"
     assert records[0]["validation_accuracy"] is None
-    assert best_trial(records)["trial"] == 2
+    planned = plan_sweep(recipe, [], trials=2)
+    assert planned.best(records)["trial"] == 2
     with pytest.raises(RecipeError, match="no trial came to anything; the first: the loss is not finite"):
-        best_trial(records[:1])
+        planned.best(records[:1])
 
 
 @pytest.mark.parametrize("diverging", [1, 2])
@@ -206,7 +207,7 @@ def test_a_trial_with_seeds_that_diverges_is_recorded_like_the_others(
         "the loss is not finite" if n == diverging else None for n in (1, 2)
     ]
     assert [record["seeds"] for record in records] == [[1, 2]] * 2
-    assert [record["accuracies"] is None for record in records] == [n == diverging for n in (1, 2)]
+    assert [record["by_seed"] is None for record in records] == [n == diverging for n in (1, 2)]
     assert run_trials(planned, 2, output) == records
 
 

@@ -127,6 +127,41 @@ def test_a_recipe_names_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert 'tree (str, default "tree"): the column of the trees.' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "target", "metric"),
+    [
+        ("table_regression", ["size"], "rmse"),
+        ("table_regression", ["size", "twice"], "rmse"),
+        ("table_labels", ["has x", "has f"], "f1"),
+    ],
+)
+def test_numbers_and_labels_are_evaluated_and_swept(
+    name: str, target: list[str], metric: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, recipe, scores = tmp_path / "data.jsonl", tmp_path / "recipe.yaml", tmp_path / "scores.json"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:60]))
+    recipe.write_text(
+        f"task: {name}\ntask_options: {{path: '{file}', tree: expr, target: {target}}}\n"
+        "networks: {Tree-RNN: {network: TreeRNN, options: {hidden_size: 4}}}\n"
+        "training: {epochs: 1, threads: 1}\n"
+    )
+    varied = ["--trials", "2", "--vary", "training.learning_rate=0.001,0.1"]
+    assert main(["sweep", str(recipe), "-o", str(tmp_path / "sweep"), *varied]) == 0
+    said = capsys.readouterr().out
+    assert f"validation {metric} |" in said
+    records = [json.loads(line) for line in (tmp_path / "sweep" / "trials.jsonl").read_text().splitlines()]
+    best = (min if metric == "rmse" else max)(records, key=lambda record: record[f"validation_{metric}"])
+    assert f"best: trial {best['trial']}, " in said
+    trial = tmp_path / "sweep" / f"trial-00{best['trial']}"
+    assert main(["evaluate", str(trial), str(file), "--json", str(scores)]) == 0
+    assert "precision" not in capsys.readouterr().out
+    content = json.loads(scores.read_text())
+    assert content["scores"][-1][metric] is not None
+    assert content["reliability"] is None
+    assert main(["evaluate", str(trial), str(file), "--reliability"]) == 2
+    assert f"--reliability needs a classification task, and {name} is not one" in capsys.readouterr().err
+
+
 def with_nodes(count: int = 240) -> list[dict[str, Any]]:
     """The rows with a class for each node: whether there is an x below it; the classes of some nodes are not known."""
     found = []

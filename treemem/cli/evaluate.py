@@ -78,15 +78,15 @@ def _run(options: Namespace) -> None:
         {name: evaluation.scores}, group=task.group, monitor=task.monitor, group_name=task.group_name
     )
     print(table)
-    if evaluation.overall.f1 is not None:
-        score = evaluation.overall
+    score = evaluation.overall
+    if score.precision is not None:
         print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")
     if not options.reliability and options.json is None:
         return
-    import numpy as np
+    from treemem.task import ClassificationTask
 
     found = None
-    if isinstance(evaluation.predicted, np.ndarray):
+    if isinstance(model.task, ClassificationTask):
         labels = model.task.examples(forest).targets["label"][evaluation.chosen]
         found = reliability(evaluation.predicted, labels)
     if options.reliability:

@@ -61,28 +61,29 @@ def _run(options: Namespace) -> None:
 
 def _table(sweep: Sweep, records: Sequence[Mapping[str, Any]], overrides: Sequence[str]) -> str:
     """Return a table of the trials, and the command that trains the best one."""
-    from treemem.explore import markdown_table, percent_of
-    from treemem.runs.sweep import as_overrides, best_trial
+    from treemem.explore import markdown_table
+    from treemem.runs.sweep import as_overrides
 
-    rows = [["trial", *records[0]["overrides"], "validation accuracy"]]
+    rows = [["trial", *records[0]["overrides"], f"validation {sweep.monitor.metric}"]]
     for record in records:
-        accuracy = percent_of(record["validation_accuracy"]) if record["error"] is None else "failed"
+        result = sweep.monitor.shown(record[sweep.judged_by]) if record["error"] is None else "failed"
         values = [text.partition("=")[2] for text in as_overrides(record["overrides"])]
-        rows.append([str(record["trial"]), *values, accuracy])
-    best = best_trial(records)
+        rows.append([str(record["trial"]), *values, result])
+    best = sweep.best(records)
     drawn = as_overrides(best["overrides"])
     words = ["treemem", "train", sweep.source, *overrides, *drawn, "--networks", sweep.network]
     if sweep.seeds:
         words += ["--seeds", *map(str, sweep.seeds)]
+    shown = sweep.monitor.shown(best[sweep.judged_by]) + " %" * sweep.monitor.percent
     return (
-        f"{markdown_table(rows)}\n\nbest: trial {best['trial']}, {percent_of(best['validation_accuracy'])} %, "
-        f"{' '.join(drawn)}\nto train it: {shlex.join(words)}"
+        f"{markdown_table(rows)}\n\nbest: trial {best['trial']}, {shown}, {' '.join(drawn)}\n"
+        f"to train it: {shlex.join(words)}"
     )
 
 
 COMMAND = Command(
     name="sweep",
-    summary="Search fields of a recipe with Optuna for the best validation accuracy.",
+    summary="Search fields of a recipe with Optuna for the best validation metric.",
     usage="RECIPE --trials N [--vary FIELD=VALUES ...] [FIELD=VALUE ...] [options]",
     description=(
         "The test examples are not used. Each trial is recorded in trials.jsonl. The same command continues after an\n"

@@ -17,6 +17,7 @@ from treemem.model import Model
 from treemem.nn.row_cache import RowCache
 from treemem.ops.threads import torch_threads
 from treemem.runs.progress import progress_bar
+from treemem.task import ClassificationTask
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ def evaluate(
         seconds = time.perf_counter() - begin
     task = model.task
     predicted = task.predicted(kept, targets, temperature=model.temperature)
-    is_binary = isinstance(predicted, np.ndarray) and predicted.ndim == 1
+    is_binary = isinstance(task, ClassificationTask) and predicted.ndim == 1
     scores = task.scores(kept, targets, loader.group)
     evaluation = Evaluation(
         scores,

@@ -10,6 +10,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import yaml
 from treemem.checked_options import checked_count
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import CellError, RecipeError
+from treemem.metrics.score import Monitor
 from treemem.records import write_records, writing
 from treemem.runs.fit import fit
 from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
@@ -84,6 +86,28 @@ class Sweep:
         """Return the trial with these values. Raises ``RecipeError`` if they make no recipe."""
         recipe = load_recipe(self.source, [*self.overrides, *as_overrides(values)]).with_networks([self.network])
         return Trial(number, dict(values), recipe)
+
+    @cached_property
+    def monitor(self) -> Monitor:
+        """The metric of the task by which trials are judged."""
+        return self.trial(0, {}).recipe.make_task().monitor
+
+    @property
+    def judged_by(self) -> str:
+        """The field of a record that has this metric on the validation split."""
+        return f"validation_{self.monitor.metric}"
+
+    def best(self, records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the record of the best trial, the first if several are.
+
+        Raises:
+            RecipeError: all trials failed.
+        """
+        done = [record for record in records if record["error"] is None]
+        if not done:
+            raise RecipeError(f"no trial came to anything; the first: {records[0]['error']}")
+        best = max if self.monitor.mode == "max" else min
+        return best(done, key=lambda record: record[self.judged_by])
 
 
 def plan_sweep(
@@ -166,16 +190,17 @@ def _check_trained(field: str, network: str, seeds: Sequence[int]) -> None:
 
 
 def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool = False) -> list[dict[str, Any]]:
-    """Draw trials with Optuna, train a network for each, and record its validation accuracy.
+    """Draw trials with Optuna, train a network for each, and record its validation metric.
 
     Test examples are removed before training. ``output`` holds a folder ``trial-N`` for each trial, ``trials.jsonl``
     with a record for each finished trial, and ``optuna.journal``. The same call continues after an interruption; with
     more trials, it adds some. No point is drawn twice.
 
-    A record has the fields ``trial`` (from 1), ``network``, ``overrides`` (values by field), ``validation_accuracy``,
-    ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why the trial failed; numbers are then
-    null) and ``recipe`` (a hash of all fields). With seeds, the accuracy is the mean, ``best_epoch`` and ``epochs`` are
-    lists, and ``seeds`` and ``accuracies`` give the single results. A trial fails if one seed fails.
+    A record has the fields ``trial`` (from 1), ``network``, ``overrides`` (values by field), ``validation_accuracy``
+    (or what else the task's monitor is), ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why
+    the trial failed; numbers are then null) and ``recipe`` (a hash of all fields). With seeds, the metric is the mean,
+    ``best_epoch`` and ``epochs`` are lists, and ``seeds`` and ``by_seed`` give the single results. A trial fails if one
+    seed fails.
 
     Args:
         sweep: what to vary.
@@ -243,7 +268,7 @@ class _Draws:
         self._sweep, self._points = sweep, _points(sweep.variations)
         storage = JournalStorage(JournalFileBackend(str(journal)))
         self._study = optuna.create_study(
-            storage=storage, study_name="sweep", direction="maximize", load_if_exists=True
+            storage=storage, study_name="sweep", direction=f"{sweep.monitor.mode}imize", load_if_exists=True
         )
         for record in records.values():
             self.tell(record)
@@ -287,7 +312,7 @@ class _Draws:
             if drawn.user_attrs.get("number") == record["trial"] and drawn.state == state.RUNNING:
                 failed = record["error"] is not None
                 self._study.tell(
-                    drawn.number, None if failed else record["validation_accuracy"], state.FAIL if failed else None
+                    drawn.number, None if failed else record[self._sweep.judged_by], state.FAIL if failed else None
                 )
 
 
@@ -299,18 +324,6 @@ def check_sweep_folder(output: Path) -> None:
     """
     if not any((output / file).is_file() for file in (TRIALS, JOURNAL)):
         check_empty(output)
-
-
-def best_trial(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the record with the highest validation accuracy, the first if several have it.
-
-    Raises:
-        RecipeError: all trials failed.
-    """
-    done = [record for record in records if record["error"] is None]
-    if not done:
-        raise RecipeError(f"no trial came to anything; the first: {records[0]['error']}")
-    return max(done, key=lambda record: record["validation_accuracy"])
 
 
 def without_test(forest: Forest) -> Forest:
@@ -327,22 +340,22 @@ def without_test(forest: Forest) -> Forest:
 
 def _run(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
     """Train a trial and return its record."""
-    found: dict[str, Any] = dict.fromkeys(("validation_accuracy", "best_epoch", "epochs", "seconds", "error"))
+    found: dict[str, Any] = dict.fromkeys((sweep.judged_by, "best_epoch", "epochs", "seconds", "error"))
     if sweep.seeds:
-        found |= {"seeds": list(sweep.seeds), "accuracies": None}
+        found |= {"seeds": list(sweep.seeds), "by_seed": None}
     try:
         results = _results(sweep, trial, forest, folder)
     except (DivergedError, CellError) as error:
         _logger.warning("this trial came to nothing: %s", error)
         found["error"] = str(error)
     else:
-        accuracies = [result.validation[-1].accuracy for result in results]
+        metrics: list[Any] = [result.validation[-1].metrics[sweep.monitor.metric] for result in results]
         best_epochs, epochs = [result.best_epoch for result in results], [len(result.records) for result in results]
-        found["validation_accuracy"] = sum(accuracies) / len(accuracies)
+        found[sweep.judged_by] = sum(metrics) / len(metrics)
         found["best_epoch"], found["epochs"] = (best_epochs, epochs) if sweep.seeds else (best_epochs[0], epochs[0])
         found["seconds"] = sum(epoch["seconds"] for result in results for epoch in result.records)
         if sweep.seeds:
-            found["accuracies"] = accuracies
+            found["by_seed"] = metrics
     about = {"trial": trial.number, "network": sweep.network, "overrides": trial.values}
     return {**about, **found, "recipe": trial.digest}
 
