@@ -39,20 +39,22 @@ def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: 
         RecipeError: the folder of a run is gone, or has other weights than its record.
     """
     known = {record["network"]: record["weights"] for record in before}
-    rows = dict.fromkeys(run.row for run in done.runs if getattr(run.network.constructor(), "can_induce_trees", False))
-    examples: Examples | None = None
-    for name in rows:
+    rows = {run.row: run for run in done.runs if getattr(run.network.constructor(), "can_induce_trees", False)}
+    examples: dict[str, Examples] = {}
+    for name, run in rows.items():
         own = {f"seed {record['training']['seed']}": record for record in done.records if record["row"] == name}
-        weights = {run: record["weights"] for run, record in own.items()}
+        weights = {seed: record["weights"] for seed, record in own.items()}
         if known.get(name) == weights:
             continue
-        models = {run: recorded_model(done.folder, record) for run, record in own.items()}
-        examples = examples or done.task.examples(done.data[done.runs[0].data])
-        found = {run: found_trees(model, examples) for run, model in models.items()}
+        models = {seed: recorded_model(done.folder, record) for seed, record in own.items()}
+        if run.data not in examples:
+            examples[run.data] = (run.task or done.task).examples(done.data[run.data])
+        own_examples = examples[run.data]
+        found = {seed: found_trees(model, own_examples) for seed, model in models.items()}
         if len(own) > 1:
-            page = done.page.with_name(tree_page_name(done.study.folder.name, done.study.name, name))
-            _write_trees(page, f"{name} on {done.study.folder.name}", models, found, examples)
-        groups = tree_scores(found, examples, by_training(examples, unit))
+            page = done.page.with_name(tree_page_name(done.study.folder.task.name, done.study.name, name))
+            _write_trees(page, f"{name} on {done.study.folder.name}", models, found, own_examples)
+        groups = tree_scores(found, own_examples, by_training(own_examples, unit))
         yield {"network": name, "weights": weights, "groups": groups}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from treemem.errors import RecipeError, near_names
+from treemem.errors import CellError, RecipeError, TreememError, near_names
 from treemem.networks import NetworkConfig, every_network
 from treemem.plain_yaml import load_yaml
 from treemem.records import write_records, writing
@@ -24,6 +24,7 @@ from treemem.runs.page_tables import Records, scores_on, seed_of_record
 from treemem.runs.recipe import Recipe, parse_recipe
 from treemem.runs.study import StudyRun, read_study, recorded_model, run_study
 from treemem.runs.study_file import StudyFolder
+from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison.speed import speed_records
 from treemem.tasks.induced_trees import found_trees, tree_scores
@@ -170,6 +171,7 @@ def run_part(part: Part, *, runs: Path, results: Path, data: Path | None = None,
 
     Raises:
         RecipeError: as :func:`treemem.runs.run_study`; the part needs a data folder.
+        TreememError: an error of a run, after all other rows are done.
     """
     folder, file = runs / NAME / part.title, results / f"{part.title}.jsonl"
     task = part.recipe.make_task()
@@ -181,11 +183,18 @@ def run_part(part: Part, *, runs: Path, results: Path, data: Path | None = None,
             results.mkdir(parents=True, exist_ok=True)
         write_records(speeds, measured)
     run = partial(run_study, task, forests={"data": within}, folder=folder, results=file, processes=processes)
+    failed: list[TreememError] = []
     for row in part.rows:
-        rate = part.chosen_rates(run(part.trials(row), splits=["validation"]))[row]
-        chosen = [part.run(row, rate, seed) for seed in part.seeds]
-        done = run(chosen, splits=["validation", "test"], files={BEYOND: beyond})
+        try:
+            rate = part.chosen_rates(run(part.trials(row), splits=["validation"]))[row]
+            chosen = [part.run(row, rate, seed) for seed in part.seeds]
+            done = run(chosen, splits=["validation", "test"], files={BEYOND: beyond})
+        except (DivergedError, CellError) as error:
+            failed.append(error)
+            continue
         measure_trees(part, row, done, folder, results / f"{part.title}-trees.jsonl", within, beyond)
+    if failed:
+        raise failed[0]
 
 
 def measure_trees(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from pathlib import Path
@@ -22,6 +23,8 @@ from training_runs import (
 
 from treemem.errors import RecipeError
 from treemem.runs.fit import fit
+from treemem.runs.options import TrainingOptions
+from treemem.runs.same_run import check_same_run
 
 BATCHES = [
     {},
@@ -180,6 +183,15 @@ def test_a_run_whose_rate_depends_on_its_epochs_cannot_be_given_others(tmp_path:
         with pytest.raises(RecipeError, match=said):
             run(tmp_path, epochs=epochs, resume=True, **options)
     assert run(tmp_path, resume=True, **options).records == first.records
+
+
+def test_a_run_from_before_an_option_was_there_is_one_at_its_default() -> None:
+    options = TrainingOptions(epochs=3, averaging=0.9)
+    now = {"task": "more_x", **dataclasses.asdict(options)}
+    before = {name: value for name, value in now.items() if name not in ("plateau_factor", "optimizer")}
+    check_same_run(before, now, options, "runs/mine")
+    with pytest.raises(RecipeError, match=r"another run: plateau_factor was 0\.5 and is 0\.7 now"):
+        check_same_run(before, {**now, "plateau_factor": 0.7}, options, "runs/mine")
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,11 @@ import pytest
 from toy_task import MoreX, toy_data
 
 from treemem.errors import RecipeError
-from treemem.runs import read_study
+from treemem.runs import load_recipe, read_study
 from treemem.runs.page_tables import aligned
 from treemem.runs.results_page import write_page
 from treemem.runs.study_file import DataSets, StudyFolder, StudyResults, run_study_file
+from treemem.tasks.listops import ListOps
 from treemem.trees.forest import Forest
 
 SHARED = """
@@ -50,6 +53,10 @@ def half(forest: Forest, split: str) -> Forest:
     keep = forest.tree_data["split"] != split
     keep[: len(forest) // 2] = True
     return forest[keep]
+
+
+def first(forest: Forest, count: int) -> Forest:
+    return forest[:count]
 
 
 def others(path: Path) -> Forest:
@@ -110,12 +117,43 @@ def test_what_is_recorded_is_not_run_again(
         ("epochs: 1,", "epohcs: 1,", "variant 'whole': no field 'training.epohcs'"),
         ("{data: half,", "{date: half,", "variant 'half': a variant has no field 'date'"),
         ("{data: half,", "{data: third,", "no data set 'third'; there are data, half, other, made"),
+        ("{data: half,", "{networks: [sun],", "no network 'sun'; did you mean sum"),
+        ("splits:", "row: '{netwrk}'\nsplits:", "row: '{netwrk}' may contain {network}, {variant}, {study}, {seed}"),
     ],
 )
 def test_a_wrong_file_is_told(folder: StudyFolder, tmp_path: Path, old: str, new: str, message: str) -> None:
     (folder.path / "studies" / "small.yaml").write_text(STUDY.replace(old, new))
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(RecipeError, match=re.escape(message)):
         run(folder, tmp_path)
+
+
+def test_a_study_may_change_networks_of_a_recipe(folder: StudyFolder) -> None:
+    (folder.path / "studies" / "changed.yaml").write_text(
+        "recipe: small\nnetworks: {LSTM: {hidden_size: 7}, Transformer: null}\nseeds: [5]\n"
+        "variants: {one: {networks: [LSTM]}}\n"
+    )
+    of_listops = dataclasses.replace(folder, name="listops", task=ListOps)
+    recipe = load_recipe("listops/small")
+    (found,) = of_listops.study("changed").runs()
+    assert found.network == recipe.networks["LSTM"].replace(hidden_size=7)
+    assert (found.training.seed, found.training.epochs) == (5, recipe.training.epochs)
+    (folder.path / "studies" / "changed.yaml").write_text("recipe: small\nnetworks: [LSMT]\n")
+    with pytest.raises(RecipeError, match="no network 'LSMT'; did you mean LSTM"):
+        of_listops.study("changed").runs()
+
+
+def test_a_data_set_that_is_made_of_a_users_file_is_made_of_the_file_at_hand(
+    folder: StudyFolder, tmp_path: Path
+) -> None:
+    shared = SHARED + '  part: {from: other, make: "test_study_file:first", count: 3}\n'
+    (folder.path / "studies" / "shared.yaml").write_text(shared)
+    assert DataSets(folder.study("small"), tmp_path).find("part") is None
+    with pytest.raises(RecipeError, match="the data set 'part' needs a file of yours: give --files other=PATH"):
+        DataSets(folder.study("small"), tmp_path)["part"]
+    for name, count in (("one", 20), ("another", 30)):
+        (tmp_path / name).write_text(str(count))
+        made = DataSets(folder.study("small"), tmp_path, files={"other": tmp_path / name})["part"]
+        assert made == toy_data(count, seed=1, divided=False)[:3]
 
 
 def test_a_function_makes_a_data_set_of_nothing_else(folder: StudyFolder, tmp_path: Path) -> None:

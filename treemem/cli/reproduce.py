@@ -25,6 +25,7 @@ def _add_arguments(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace) -> None:
+    from treemem.records import check_writable
     from treemem.runs.results_page import write_page
     from treemem.runs.study_file import StudyFolder, run_study_file
     from treemem.tasks.comparison.comparison import FOLDER, chosen_parts, run_part
@@ -32,6 +33,9 @@ def _run(options: Namespace) -> None:
     folder = FOLDER if options.task == FOLDER.name else StudyFolder.find(options.task)
     results = Path(options.results or Path("docs/results", folder.page))
     page = Path(options.page or Path("docs/results", f"{folder.page}.md"))
+    check_writable(page, overwrite=True)
+    if options.files and folder is FOLDER:
+        raise UsageError(f"--files {options.files[0]}: {FOLDER.name} scores no further files")
     files = {}
     for text in options.files:
         name, equals, path = text.partition("=")

@@ -44,6 +44,8 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: 
     Raises:
         RecipeError: they differ; the message names each difference.
     """
+    defaults = dataclasses.asdict(TrainingOptions())  # of options that are newer than the run
+    saved = {**{name: defaults[name] for name in asked if name in defaults and name != "epochs"}, **saved}
     different = {
         name: _difference(name, saved.get(name), asked.get(name))
         for name in {**saved, **asked}

@@ -162,7 +162,7 @@ def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> d
     with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
         records = _recorded(results)
         records[done["run"]] = _merged(records.get(done["run"]), done)
-        write_records(results, _of_one_form(_in_order(records, names)))
+        write_records(results, of_one_form(_in_order(records, names)))
     return records
 
 
@@ -279,7 +279,7 @@ def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str
                 if began or any(_has_begun(job) for job in jobs)
                 else 'the processes of the study could not start; has the script the guard if __name__ == "__main__"?'
             ) from error
-        except KeyboardInterrupt:
+        except BaseException:  # Ctrl-C, or a fault that no run may end with
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()  # a run may be ended at any moment; its last checkpoint is whole
             raise
@@ -442,7 +442,7 @@ def network_options(network: Mapping[str, Any]) -> dict[str, Any]:
     return {"network": config.network, **_defaults_of(config.constructor()), **config.options}
 
 
-def _of_one_form(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def of_one_form(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the records with the fields of all; None for a missing field."""
     fields = dict.fromkeys(name for record in records for name in record)
     return [{name: record.get(name) for name in fields} for record in records]

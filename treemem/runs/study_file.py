@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError, near_names
+from treemem.networks import NetworkTable
 from treemem.plain_yaml import load_yaml
 from treemem.records import replacing, write_records, writing
-from treemem.runs.recipe import load_recipe, parse_recipe, recipe_fields
-from treemem.runs.study import StudyRun, read_study, run_study
+from treemem.runs.recipe import Recipe, load_recipe, load_task_data, parse_recipe, recipe_fields
+from treemem.runs.study import StudyRun, of_one_form, read_study, run_study
 from treemem.task import TASKS, Task, task_folder
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
@@ -134,20 +135,22 @@ class Study:
 
     @property
     def base(self) -> dict[str, Any]:
-        """The fields of the recipe that variants change, and ``data``, the options of its data."""
+        """The fields of the recipe, or of the task alone, that variants change."""
         if self.recipe is not None:
-            fields = recipe_fields(load_recipe(f"{self.folder.task.name}/{self.recipe}"))
-            if self.networks:
-                fields["networks"] = {name: fields["networks"][name] for name in self.networks}
-            fields["seeds"] = list(self.seeds or fields.get("seeds", ()))
-            return fields
-        changed = self.networks if isinstance(self.networks, Mapping) else {name: {} for name in self.networks}
-        known = self.folder.task.networks
-        networks = {
-            name: {"network": known[name].network, "options": {**known[name].options, **(options or {})}}
-            for name, options in changed.items()
-        }
-        return {"task": self.folder.task.name, "networks": networks, "seeds": list(self.seeds)}
+            return recipe_fields(self._recipe)
+        return {"task": self.folder.task.name}
+
+    @property
+    def _recipe(self) -> Recipe:
+        return load_recipe(f"{self.folder.task.name}/{self.recipe}")
+
+    @property
+    def _networks(self) -> NetworkTable:
+        """The networks with the options that the file gives them."""
+        known = NetworkTable(self.folder.task.networks if self.recipe is None else self._recipe.networks)
+        names = self.networks or (known if self.recipe is not None else ())
+        options = self.networks if isinstance(self.networks, Mapping) else {}
+        return NetworkTable({name: known[name].replace(**(options.get(name) or {})) for name in names})
 
     def runs(self, data_folder: Path | None = None) -> list[StudyRun]:
         """Return the runs, seed by seed, so that the first seed's table is complete first.
@@ -171,22 +174,29 @@ class Study:
             for place, seed in enumerate(recipe.seeds or (recipe.training.seed,)):
                 for network, config in recipe.networks.items():
                     names = {"network": network, "variant": variant, "study": self.name, "seed": seed}
-                    names["row"] = row.format(**names)
+                    names["row"] = self._filled("row", row, names)
                     training = dataclasses.replace(recipe.training, seed=seed)
                     data = changes.get("data", self.data)
-                    run = StudyRun(self.run.format(**names), str(names["row"]), config, training, data, task)
+                    name = self._filled("run", self.run, names)
+                    run = StudyRun(name, str(names["row"]), config, training, data, task)
                     found.append((place, run))
         return [run for _, run in sorted(found, key=lambda each: each[0])]
+
+    def _filled(self, field_name: str, text: str, names: Mapping[str, Any]) -> str:
+        try:
+            return text.format(**names)
+        except (KeyError, ValueError, IndexError) as error:
+            known = ", ".join(f"{{{name}}}" for name in names)
+            raise RecipeError(f"the study {self.name}: {field_name}: {text!r} may contain {known}") from error
 
     def _varied(self, changes: Mapping[str, Any], data_folder: Path | None) -> dict[str, Any]:
         """Return the fields of a variant's recipe."""
         _check_fields(changes, _VARIED, "a variant")
-        content = copy.deepcopy(self.base)
+        content, known = copy.deepcopy(self.base), self._networks
         content.pop("data", None)
-        kept = changes.get("networks", list(content["networks"]))
-        content["networks"] = {name: content["networks"][name] for name in kept}
-        for network in content["networks"].values():
-            network["options"] |= {**self.network_options, **changes.get("network_options", {})}
+        options = {**self.network_options, **changes.get("network_options", {})}
+        kept = {name: known[name].replace(**options) for name in changes.get("networks", known)}
+        content["networks"] = {name: dataclasses.asdict(network) for name, network in kept.items()}
         for name in ("training", "task_options"):
             content[name] = {**content.get(name, {}), **getattr(self, name), **changes.get(name, {})}
         content["task_options"] = {
@@ -194,7 +204,7 @@ class Study:
             for name, value in content["task_options"].items()
             if data_folder is not None or not _names_folder(value)
         }
-        content["seeds"] = list(changes.get("seeds", content["seeds"]))
+        content["seeds"] = list(changes.get("seeds", self.seeds or content.get("seeds", ())))
         return content
 
 
@@ -231,17 +241,22 @@ class DataSets:
         if name not in self._entries:
             raise RecipeError(f"no data set {name!r}; there are {', '.join(self._entries)}")
         entry = self._entries[name]
-        if "file" in entry and entry["file"] not in self.files:
+        file = self._file(entry)
+        if file is not None and file not in self.files:
             return None
         if name not in self._made:
-            users = "file" in entry or "{data}" in str(entry)
+            users = file is not None or "{data}" in str(self._described(entry))
             self._made[name] = self._make(entry) if users else self._kept(name, entry)
         return self._made[name]
+
+    def _file(self, entry: Mapping[str, Any]) -> str | None:
+        """Return the name of the user's file that a data set is made of, if there is one."""
+        return self._file(self._entries[entry["from"]]) if "from" in entry else entry.get("file")
 
     def __getitem__(self, name: str) -> Forest:
         found = self.find(name)
         if found is None:
-            file = self._entries[name]["file"]
+            file = self._file(self._entries[name])
             raise RecipeError(f"the data set {name!r} needs a file of yours: give --files {file}=PATH")
         return found
 
@@ -274,14 +289,13 @@ class DataSets:
                 given = [self[entry["from"]]]
             made: Forest = self._study.folder.function(entry["make"])(*given, **arguments)
             return made
-        task = self._study.folder.task
-        content: dict[str, Any] = {"task": task.name, "networks": {"any": _any_network(task)}}
+        fields: dict[str, Any] = {}
         for field_name, values in (("data", entry["options"]), ("task_options", entry.get("task_options", {}))):
             if self._data is None and any(map(_names_folder, values.values())):
                 raise RecipeError(f"the study {self._study.name} needs --data, the folder of the published files")
-            content[field_name] = {name: _with_folder(value, self._data) for name, value in values.items()}
-        recipe = parse_recipe(content)
-        return recipe.make_task().make_data(recipe.data).forest
+            fields[field_name] = {name: _with_folder(value, self._data) for name, value in values.items()}
+        task, options = load_task_data(self._study.folder.task.name, (), fields)
+        return task.make_data(options).forest
 
 
 def _names_folder(value: Any) -> bool:
@@ -291,11 +305,6 @@ def _names_folder(value: Any) -> bool:
 def _with_folder(value: Any, data: Path | None) -> Any:
     """Return the value of an option with the user's data folder in place of ``{data}``."""
     return value.format(data=data) if _names_folder(value) else value
-
-
-def _any_network(task: type[Task]) -> dict[str, Any]:
-    """Return a network of the task, because a recipe needs one."""
-    return dataclasses.asdict(next(iter(task.networks.values())))
 
 
 @dataclass(frozen=True)
@@ -389,7 +398,7 @@ def _measure(done: StudyResults, path: Path, fields: Mapping[str, Any]) -> None:
     found: Iterator[dict[str, Any]] = done.study.folder.function(fields["function"])(done, before, **arguments)
     for record in found:
         records[next(iter(record.values()))] = record
-        write_records(path, records.values())
+        write_records(path, of_one_form(list(records.values())))
 
 
 def _read(path: Path, known: Sequence[str]) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +11,11 @@ import pytest
 from treemem.cli import main
 from treemem.errors import RecipeError
 from treemem.networks import every_network
-from treemem.runs import read_study
+from treemem.runs import read_study, run_study
 from treemem.runs.results_page import write_page
-from treemem.runs.study import check_same
-from treemem.task import TASKS
+from treemem.runs.study import StudyRun, check_same
+from treemem.runs.trainer import DivergedError
+from treemem.task import TASKS, Task
 from treemem.tasks.comparison import comparison
 from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, chosen_parts, divided, parts_of, run_part
 from treemem.tasks.comparison.report import summary_table
@@ -119,6 +122,21 @@ def test_a_part_runs_once_and_its_page_shows_it(name: str, small_parts: dict[str
     assert main(words) == 0
     assert (results / f"{part.title}.jsonl").read_bytes() == before
     assert page.read_text() == text
+
+
+def test_a_row_that_diverges_stops_no_other_and_is_told_at_the_end(
+    small_parts: dict[str, Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(task: Task, runs: Sequence[StudyRun], *arguments: Any, **options: Any) -> list[dict[str, Any]]:
+        if runs[0].row == "Tree-RNN":
+            raise DivergedError("the loss is not finite")
+        return run_study(task, runs, *arguments, **options)
+
+    monkeypatch.setattr(comparison, "run_study", run)
+    part = small_parts["logic"]
+    with pytest.raises(DivergedError):
+        run_part(part, runs=tmp_path, results=tmp_path)
+    assert {*part.finished(read_study(tmp_path / "small-logic.jsonl"))} == {"RNN"}
 
 
 def test_induced_trees_are_scored_once(
