@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.data.sum_count import SumCount
@@ -184,7 +186,8 @@ class AttentionEncoder(SequenceEncoder):
         )
         vectors = bank.index_select(0, place.flatten()).unflatten(0, place.shape)
         padding = ~present if has_padding else None
-        outputs, traced, losses = self.run(vectors, padding, trace)
+        with _fast_attention(vectors.device):
+            outputs, traced, losses = self.run(vectors, padding, trace)
         outputs = outputs.to(inputs.dtype) * present[:, :, None]  # autocast may have lowered their precision
         if trace:
             traced = {name: value.to(inputs.dtype) for name, value in traced.items()}
@@ -212,6 +215,12 @@ class AttentionEncoder(SequenceEncoder):
             padding: the padding mask, bool ``[sequences, longest]``; None if there is no padding.
             trace: whether to fill the trace; else it is empty.
         """
+
+
+def _fast_attention(device: torch.device) -> AbstractContextManager[None]:
+    """Avoid torch's fused attention where it is many times slower: on a CPU with short products."""
+    is_slow = device.type == "cpu" and torch.get_float32_matmul_precision() == "medium"
+    return sdpa_kernel(SDPBackend.MATH) if is_slow else nullcontext()
 
 
 def absent_keys(padding: torch.Tensor | None) -> torch.Tensor | None:
