@@ -122,6 +122,16 @@ def test_a_data_set_of_a_study_has_labelled_expressions_of_its_set() -> None:
     assert forest.tree_data["label"].tolist() == evaluate_expressions(forest).tolist()
 
 
+def test_a_data_set_may_have_fewer_training_examples() -> None:
+    split = np.array(["train", "test", "train", "validation", "train"])
+    forest = study_sets.expressions_of("10 arguments", 5, seed=1).with_data(tree_data={"split": split})
+    fewer = study_sets.with_fewer_examples(forest, 2)
+    assert fewer.tree_data["split"].tolist() == ["train", "test", "train", "validation"]
+    assert fewer == forest[:4]
+    with pytest.raises(RecipeError, match="there are 3 training examples, fewer than 4"):
+        study_sets.with_fewer_examples(forest, 4)
+
+
 @pytest.mark.parametrize("name", ["", "31-5", "length", "length 5-", "arguments 2-3", "width 3", "depth 2 depth 3"])
 def test_other_sets_are_refused(name: str) -> None:
     with pytest.raises(RecipeError, match=r"no set .* write such as 'length 31-50"):
