@@ -38,6 +38,17 @@ def test_the_commands_of_the_page_print_what_it_shows(
     assert re.fullmatch(pattern, said.out + said.err, flags=re.DOTALL)
 
 
+def test_the_packaged_model_has_the_scores_that_the_page_shows(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (generate,) = [command for command, _ in SHOWN if command.split()[1] == "generate"]
+    ((evaluate, output),) = [each for each in SHOWN if each[0].split()[1] == "evaluate"]
+    main(shlex.split(generate)[1:])
+    capsys.readouterr()
+    main(shlex.split(evaluate)[1:])
+    assert capsys.readouterr().out == output
+
+
 def test_the_page_shows_every_command() -> None:
     for name in COMMANDS:
         assert f"treemem {name}" in PAGE
