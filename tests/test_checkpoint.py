@@ -431,12 +431,51 @@ def test_nothing_that_is_no_checkpoint_is_saved_over(tmp_path: Path) -> None:
     (tmp_path / "notes" / "notes.txt").write_text("mine")
     RunFolder(tmp_path / "run").save(files_of(new_model(), {}), best=True)
     (tmp_path / "file").write_text("mine")
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "manifest.json").write_text('{"name": "my page", "icons": []}')
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    for name in ("notes", "run", "file"):
+    for name in ("notes", "run", "file", "web"):
         for overwrite in (False, True):
             with pytest.raises(CheckpointError, match=rf"{name} is there already; move it away"):
                 checkpoint.save(tmp_path / name, new_model(), overwrite=overwrite)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_other_files_stay_beside_a_checkpoint_that_is_saved_over(saved: Path) -> None:
+    (saved / "README.md").write_text("my card")
+    checkpoint.set_temperature(saved, 2.0)
+    checkpoint.save(saved, new_model(1), overwrite=True)
+    assert has_weights_of(saved, 1)
+    assert (saved / "README.md").read_text() == "my card"
+    assert treemem.load(saved).temperature == 1.0, "that was the temperature of the other model"
+
+
+@pytest.mark.parametrize("renames", [1, 2])
+def test_an_interrupted_replacement_is_finished_or_undone(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """Of the three renames - the card's is the last - the process dies after one or two."""
+    (saved / "README.md").write_text("my card")
+    rename, done = Path.rename, []
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if not path.name.endswith(".tmp"):
+            if len(done) == renames:
+                raise KeyboardInterrupt
+            done.append(path)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(saved, new_model(1), overwrite=True)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="model is there already; choose another folder"):
+        checkpoint.save(saved, new_model(2))
+    assert has_weights_of(saved, renames - 1)
+    assert (saved / "README.md").read_text() == "my card"
+    checkpoint.save(saved, new_model(3), overwrite=True)
+    assert has_weights_of(saved, 3)
+    assert [path.name for path in saved.parent.iterdir()] == ["model"]
 
 
 def test_an_empty_folder_and_a_link_to_one_may_be_saved_to(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import os
-import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,9 +26,11 @@ from treemem.checkpoint.files import (
     TRAINING_STATE,
     VOCABULARY,
     WEIGHTS,
+    finish_replacement,
+    has_manifest,
     in_a_line,
     is_checkpoint,
-    temporary_folder,
+    replace_checkpoint,
     verified_files,
     with_manifest,
     write_checkpoint,
@@ -199,7 +200,7 @@ def save(path: str | os.PathLike[str], model: Model, *, overwrite: bool = False)
     Args:
         path: the folder; it may be empty or absent.
         model: what to save; its network must be known by name to be loaded again.
-        overwrite: replace a checkpoint that is there. Anything else is never replaced.
+        overwrite: replace a checkpoint that is there. Other files in its folder stay, such as a model card.
 
     Raises:
         CheckpointError: the folder cannot be written, or something stands there.
@@ -207,20 +208,17 @@ def save(path: str | os.PathLike[str], model: Model, *, overwrite: bool = False)
     """
     folder = Path(os.path.realpath(path))
     files = files_of(model)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        if not (is_checkpoint(folder) and overwrite):
-            remedy = "choose another folder, or replace it with overwrite" if is_checkpoint(folder) else "move it away"
-            raise CheckpointError(f"{folder} is there already; {remedy}")
-        made, former = temporary_folder(folder), folder.with_name(f".{folder.name}.former")
-        shutil.rmtree(made, ignore_errors=True)
-        write_checkpoint(made, files)
-        folder.rename(former)
-        made.rename(folder)
-        shutil.rmtree(former)
-        return
-    if folder.exists():
-        folder.rmdir()
-    write_checkpoint(folder, files)
+    finish_replacement(folder)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        if folder.exists():
+            folder.rmdir()
+        write_checkpoint(folder, files)
+    elif not has_manifest(folder):
+        raise CheckpointError(f"{folder} is there already; move it away")
+    elif not overwrite:
+        raise CheckpointError(f"{folder} is there already; choose another folder, or replace it with overwrite")
+    else:
+        replace_checkpoint(folder, files)
 
 
 def files_of(model: Model, metrics: Iterable[Mapping[str, Any]] = ()) -> dict[str, bytes]:

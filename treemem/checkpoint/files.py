@@ -18,6 +18,7 @@ METRICS, TRAINING_STATE, MANIFEST, TEMPERATURE = (
 )  # fmt: skip
 MODEL_FILES = (CONFIG, VOCABULARY, WEIGHTS, METRICS)
 """The files of every checkpoint, besides the manifest."""
+_OWN_FILES = {*MODEL_FILES, TRAINING_STATE, MANIFEST, TEMPERATURE}
 
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
 """What readers of JSON, YAML and safetensors raise, and constructors given foreign options."""
@@ -50,6 +51,56 @@ def write_checkpoint(folder: Path, files: Mapping[str, bytes]) -> None:
         raise CheckpointError(f"cannot write the checkpoint {folder}: {cannot_write(error)}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def replace_checkpoint(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a checkpoint in place of another one. Other files of its folder stay.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    made = folder.with_name(f".{folder.name}.new")
+    try:
+        shutil.rmtree(made, ignore_errors=True)
+        write_checkpoint(made, files)
+        folder.rename(_former(folder))
+        made.rename(folder)
+    except OSError as error:
+        raise CheckpointError(f"cannot write the checkpoint {folder}: {cannot_write(error)}") from error
+    finish_replacement(folder)
+
+
+def finish_replacement(folder: Path) -> None:
+    """Finish the replacement of a checkpoint, or undo one that was interrupted before the new one was there.
+
+    Raises:
+        CheckpointError: a file cannot be moved.
+    """
+    former = _former(folder)
+    if not has_manifest(former):
+        return
+    try:
+        if not folder.exists():
+            former.rename(folder)
+            return
+        for other in former.iterdir():
+            if other.name not in _OWN_FILES and not (folder / other.name).exists():
+                other.rename(folder / other.name)
+        shutil.rmtree(former)
+    except OSError as error:
+        raise CheckpointError(f"cannot write the checkpoint {folder}: {cannot_write(error)}") from error
+
+
+def _former(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.former")
+
+
+def has_manifest(folder: Path) -> bool:
+    """Return whether a folder has a checkpoint's manifest. Other programs have files of that name too."""
+    try:
+        return bool(_listed(folder))
+    except CheckpointError:
+        return False
 
 
 def temporary_folder(folder: Path) -> Path:
