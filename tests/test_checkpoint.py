@@ -182,6 +182,8 @@ load_pretrained("interactive")
 def test_a_device_that_is_not_there_is_told(saved: Path) -> None:
     with pytest.raises(CheckpointError, match='device is "cuda" and this machine has no CUDA device'):
         treemem.load(saved, device="cuda")
+    with pytest.raises(CheckpointError, match='device is "gpu" and '):
+        treemem.load(saved, device="gpu")
 
 
 def test_a_file_in_place_of_a_folder_is_no_damaged_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -118,6 +118,14 @@ def test_the_card_says_what_the_model_is_and_the_owners_own_card_stays(saved: Pa
     assert hub.files["me/more-x"]["main"]["README.md"] == b"words of the folder"
 
 
+def test_a_run_may_have_a_card_of_its_own(tmp_path: Path, hub: FakeHub) -> None:
+    run = checkpoint.RunFolder(tmp_path / "run")
+    run.save(checkpoint.files_of(new_model()), best=True)
+    (tmp_path / "run" / "README.md").write_text("words of the run")
+    treemem.hub.push(tmp_path / "run", "me/more-x")
+    assert hub.files["me/more-x"]["main"]["README.md"] == b"words of the run"
+
+
 def test_the_manifest_tells_what_was_altered_on_the_way(hub: FakeHub) -> None:
     treemem.hub.push(new_model(), "me/more-x")
     content = hub.files["me/more-x"]["main"]["model.safetensors"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -47,17 +46,6 @@ def checked_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise RecipeError(f"{name} must be True or False, not {_shown(value)}")
     return value
-
-
-def checked_path(name: str, value: Any) -> str:
-    """Return a path as text.
-
-    Raises:
-        RecipeError: it is neither text nor a path.
-    """
-    if not isinstance(value, (str, os.PathLike)):
-        raise RecipeError(f"{name} must be a path, a text, not {_shown(value)}")
-    return str(os.fspath(value))
 
 
 def checked_probability(name: str, value: Any) -> float:

@@ -59,11 +59,13 @@ def push(
             f"{repository} names a revision, and only the main branch is pushed to: push to {address.repository}, and "
             f'give that the tag by huggingface_hub.HfApi().create_tag("{address.repository}", tag="{address.revision}")'
         )
+    places: list[Path] = []
     if isinstance(model, Model):
-        folder, files = None, checkpoint.files_of(model)
+        files = checkpoint.files_of(model)
     else:
         folder, files = checkpoint.read(model)
-    cards = [] if folder is None else [folder / name for name in _OWN_CARDS if (folder / name).is_file()]
+        places = [Path(model), folder]  # of a run, whose checkpoint is further in
+    cards = [place / name for place in places for name in _OWN_CARDS if (place / name).is_file()]
     own = {CARD: cards[0].read_bytes()} if cards else {}
     card = {} if own else {CARD: model_card(files, repository=address.repository, scores=scores).encode()}
     return hub_client.upload(

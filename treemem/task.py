@@ -28,11 +28,10 @@ from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig, NetworkTable
 from treemem.records import read_records
 from treemem.registry import Registry
-from treemem.trees.as_tree import is_sympy
 from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
-from treemem.trees.record_reader import ParsedText, RecordReader
+from treemem.trees.record_reader import ParsedText, RecordReader, is_single_example
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 
@@ -249,8 +248,7 @@ class Task(ABC):
         """
         if isinstance(examples, Forest):
             return examples
-        is_one = isinstance(examples, (str, bytes, Tree, Mapping)) or is_sympy(examples)
-        if is_one or hasattr(examples, "in_degrees") or not isinstance(examples, Iterable):
+        if is_single_example(examples):
             raise GraphError("examples are a list of texts or trees; put a single one in brackets")
         return Forest.from_trees([self._tree_of(example, place) for place, example in enumerate(examples, start=1)])
 

@@ -25,7 +25,7 @@ from treemem.trees.listops import parse_listops
 from treemem.trees.logic import parse_logic
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.preorder import parse_preorder
-from treemem.trees.record_reader import RecordReader, is_missing
+from treemem.trees.record_reader import RecordReader, is_missing, split_of
 from treemem.trees.tree import Tree
 
 SPLIT = "split"
@@ -98,7 +98,7 @@ class Table(NamedTuple):
                 continue
             try:
                 found[number] = float(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 found[number] = math.inf
             if not math.isfinite(found[number]):
                 raise RecipeError(f"{self.place(number)}: {name} must be a finite number, not {value!r:.100}")
@@ -181,7 +181,7 @@ def read_table(source: Any, reader: TableRecords, target: Sequence[str], format:
     else:
         rows = enumerate(source, start=1)
     trees: list[list[Node]] = []
-    splits: list[Any] = []
+    splits: list[str] = []
     targets: list[list[Any]] = [[] for _ in target]
     lines: list[Any] = []
     for line, fields in rows:
@@ -190,6 +190,7 @@ def read_table(source: Any, reader: TableRecords, target: Sequence[str], format:
                 raise RecipeError(f"{name}no column {column!r}{near_names(column, [*map(str, fields)])}")
         try:
             trees.append(reader.read(dict(fields)))
+            splits.append(split_of(fields))
         except (ParseError, VocabularyError) as error:
             raise (error.at(line, os.fspath(source)) if is_file else in_row(line, error)) from error
         except GraphError as error:
@@ -197,7 +198,6 @@ def read_table(source: Any, reader: TableRecords, target: Sequence[str], format:
         for column, values in zip(target, targets, strict=True):
             value = fields.get(column)
             values.append(None if is_missing(value) or (isinstance(value, str) and not value) else value)
-        splits.append(fields.get(SPLIT))
         lines.append(line)
     if not trees:
         raise RecipeError(f"{name}there is no row")
@@ -210,7 +210,7 @@ def _whole_numbers(cells: list[Any]) -> list[Any]:
     """Return the texts of a column as numbers if all are whole numbers, else as they are."""
     if any(cell is not None and not _WHOLE_NUMBER.fullmatch(cell) for cell in cells):
         return cells
-    return [None if cell is None else int(float(cell)) for cell in cells]
+    return [None if cell is None else int(cell.removesuffix(".0")) for cell in cells]
 
 
 def classes_of(values: Iterable[Any]) -> tuple[ClassName, ...]:

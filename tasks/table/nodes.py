@@ -91,7 +91,7 @@ class TableNodes(TableTask):
 
     def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
         """Return the labelled examples of another table with the same columns."""
-        table = read_table(source, self.reader, self.target)
+        table = read_table(source, self.reader, self.target, format)
         split = {} if table.split is None else {"split": table.split}
         return table.forest.with_data(node_data={"label": self._targets(table)}, tree_data=split)
 

@@ -56,7 +56,8 @@ class TableTask(Task):
         kinds: ``"label"``: inner nodes of the same label and arity share parameters. ``"arity"``: all inner nodes of
             the same arity do; with ``unknown``, unknown functions are then accepted too.
         classes: names of the classes, in order; by default those of the table.
-        mean, scale: mean and scale of each target of a regression; by default those of the training rows.
+        mean, scale: mean and scale of each target of a regression; by default those of the rows that the table has for
+            training, or of all rows if it has no column ``split``.
         table: the rows, if they are not in a file: a DataFrame or a list of dictionaries.
     """
 
@@ -221,10 +222,12 @@ class TableRegression(TableTask):
         numbers = self._targets(table)
         numbers = numbers if table.split is None else numbers[table.split == "train"]
         numbers = numbers[~np.isnan(numbers).any(1)]
-        if len(numbers) and not self.mean:
-            scale = numbers.std(0)
-            object.__setattr__(self, "mean", tuple(numbers.mean(0).tolist()))
-            object.__setattr__(self, "scale", tuple(np.where(scale > 0, scale, 1.0).tolist()))
+        if not len(numbers):
+            return
+        scale = numbers.std(0)
+        for name, found in (("mean", numbers.mean(0)), ("scale", np.where(scale > 0, scale, 1.0))):
+            if not getattr(self, name):
+                object.__setattr__(self, name, tuple(found.tolist()))
 
     def head(self, hidden_size: int) -> nn.Module:
         return RegressionHead(hidden_size, len(self.target), mean=self.mean, scale=self.scale)

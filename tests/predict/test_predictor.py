@@ -5,8 +5,10 @@ import threading
 from collections.abc import Iterator
 from types import MappingProxyType
 
+import dgl
 import numpy as np
 import pytest
+import sympy
 import torch
 from models import small_model
 
@@ -174,7 +176,22 @@ def test_records_are_read_as_they_are_needed() -> None:
     assert taken == 12
 
 
-@pytest.mark.parametrize("record", ["x = x", {"equation": "x = x"}, parse_equation("x = x")])
+def test_graphs_and_nested_data_are_records_too() -> None:
+    predictor = TreePredictor(small_model())
+    side = parse_equation("x = x").children[0].to_dgl(predictor.model.vocabulary.labels)
+    good = dgl.batch([side, side])
+    bad = dgl.graph(([0, 1], [1, 0]))
+    bad.ndata["label"] = torch.zeros(2, dtype=torch.int64)
+    nested = {"label": "Equality", "children": ["Symbol:var_0", "Symbol:var_0"]}
+    answers = list(predictor.predict(["x = x", bad, good, nested]))
+    assert "line 2: a cycle of 2 nodes" in answers[1]["error"]
+    assert [answer["error"] for answer in answers[2:]] == [None, None]
+    assert answers[2]["probability"] == answers[3]["probability"] == pytest.approx(answers[0]["probability"])
+
+
+@pytest.mark.parametrize(
+    "record", ["x = x", {"equation": "x = x"}, parse_equation("x = x"), sympy.Eq(sympy.Symbol("x"), 1), 5]
+)
 def test_a_single_record_must_stand_in_a_list(record: object) -> None:
     with pytest.raises(RecipeError, match="put a single one in a list"):
         TreePredictor(small_model()).predict(record)  # type: ignore[arg-type]  # the point of the test

@@ -199,7 +199,7 @@ def test_a_second_process_is_kept_out_until_the_first_one_is_gone(tmp_path: Path
 
 def test_what_a_killed_process_left_unfinished_is_cleared(tmp_path: Path) -> None:
     run(tmp_path / "whole")
-    left = RunFolder(tmp_path / "run").temporary(7)
+    left = tmp_path / "run" / "checkpoints" / ".000007.tmp"
     left.mkdir(parents=True)
     (left / "config.yaml").write_text("half")
     (tmp_path / "run" / ".metrics.jsonl.1.tmp").write_text("{")

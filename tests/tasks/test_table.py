@@ -209,6 +209,31 @@ def test_classes_of_nodes_are_read_from_files(tmp_path: Path) -> None:
         assert task.make_data(TableDataOptions()).forest == expected
 
 
+def test_whole_numbers_are_classes_however_large(tmp_path: Path) -> None:
+    file = tmp_path / "data.csv"
+    large = 2**53
+    file.write_text(f"expr,y\n(f x),{large}\n(f y),{large + 1}\n(g x),5.0\n")
+    assert task_from_table(file, tree="expr", target="y").classes == (5, large, large + 1)
+
+
+def test_a_split_is_read_as_in_other_files() -> None:
+    table = [{"expr": "(f x)", "y": "a", "split": "train "}, {"expr": "(f y)", "y": "b", "split": "test"}]
+    task = task_from_table(table, tree="expr", target="y")
+    assert task.make_data(TableDataOptions()).forest.tree_data["split"].tolist() == ["train", "test"]
+    with pytest.raises(ParseError, match="row 2: the split is 'trian'; did you mean train"):
+        task_from_table([table[0], {**table[1], "split": "trian"}], tree="expr", target="y")
+    for missing in (None, float("nan")):
+        task = task_from_table([table[0], {**table[1], "split": missing}], tree="expr", target="y")
+        with pytest.raises(RecipeError, match="some examples say no split, and others do"):
+            task.make_data(TableDataOptions())
+
+
+def test_the_mean_of_a_regression_may_be_given_alone() -> None:
+    task = TableRegression(table=ROWS, tree="expr", target=["size"], mean=(1.0,))
+    assert task.mean == (1.0,)
+    assert task.scale[0] == pytest.approx(np.std([row["size"] for row in ROWS]))
+
+
 def test_rows_without_a_target_are_left_out_of_training() -> None:
     rows = [{"tree": f"(f x{number})", "size": None if number % 3 == 0 else number + 0.5} for number in range(30)]
     task = task_from_table(rows, tree="tree", target="size")

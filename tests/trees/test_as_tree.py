@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,15 @@ def test_sympy_expressions_keep_all_their_functions() -> None:
 def test_numbers_are_values_if_asked() -> None:
     tree = as_tree(["f", 3, {"label": "num", "value": 0.5}, ast.parse("7", mode="eval")], number="Number")
     assert [(leaf.label, leaf.value) for leaf in tree.children] == [("Number", 3.0), ("num", 0.5), ("Number", 7.0)]
+
+
+@pytest.mark.parametrize("value", [10**400, "abc", [1]])
+def test_what_is_no_finite_number_is_no_value(value: Any) -> None:
+    with pytest.raises(GraphError, match="the value of 'N' must be a finite number, not"):
+        Tree("N", value=value)
+    if isinstance(value, int):
+        with pytest.raises(GraphError, match="the value of 'N' must be a finite number, not"):
+            as_tree(["f", value], number="N")
 
 
 def test_a_list_of_a_hundred_thousand_levels_is_a_tree() -> None:

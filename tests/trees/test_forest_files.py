@@ -171,6 +171,14 @@ def test_a_parquet_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_in_place_of_the_folder_stays(tmp_path: Path) -> None:
+    forest = Forest.from_trees([Tree("x")])
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RecipeError, match="cannot write"):
+        forest.save(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"cannot read .*missing\.parquet"):
         Forest.from_parquet(tmp_path / "missing.parquet")

@@ -23,6 +23,17 @@ def test_inside_probabilities_sum_over_all_derivations() -> None:
         assert grammar.log_probability(["a"] * words) == pytest.approx(math.log(expected), abs=1e-12)
 
 
+def test_rules_with_one_part_may_lead_back_to_a_symbol() -> None:
+    grammar = Grammar({"A": [(1, ["A"]), (1, ["B"]), (2, ["x"])], "B": [(1, ["A"]), (1, ["y"])]})
+    probability = np.linalg.solve([[0.75, -0.25], [-0.5, 1.0]], [0.5, 0.0])[0]
+    assert grammar.log_probability(["x"]) == pytest.approx(math.log(probability))
+    certain = Grammar({"A": [(1, ["A"]), (1, ["x"])]})
+    assert certain.log_probability(["x"]) == pytest.approx(0, abs=1e-12)
+    for each in (grammar, certain):
+        with pytest.raises(RecipeError, match="rules with one part lead from a symbol to itself"):
+            each.num_derivations(["x"])
+
+
 def test_sentences_that_are_not_of_the_grammar_have_no_probability() -> None:
     grammar = Grammar(NESTED)
     for words in ([], ["("], ["(", "x", ")"], ["x", "x"], ["w"]):

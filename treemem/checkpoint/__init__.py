@@ -98,8 +98,12 @@ def load(
         >>> model.predict(["sin(x)^2 + cos(x)^2 = 1"])  # doctest: +SKIP
         array([0.998])
     """
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise CheckpointError(f'device is "{device}" and this machine has no CUDA device that torch can use')
+    try:
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError("this machine has no CUDA device")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise CheckpointError(f'device is "{device}" and {in_a_line(error)}') from error
     if hub_client.is_address(path):
         folder, files = fetch(HubAddress.parse(os.fspath(path)))
     elif is_pretrained_name(path):

@@ -17,7 +17,7 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from treemem.checkpoint.files import in_a_line, temporary_folder, verified_files, write_checkpoint
+from treemem.checkpoint.files import in_a_line, verified_files, write_checkpoint
 from treemem.errors import CheckpointError, RecipeError
 from treemem.records import replacing
 
@@ -155,10 +155,6 @@ class RunFolder:
             shutil.rmtree(left, ignore_errors=True)
         for left in self.path.glob(".*.tmp"):
             left.unlink()
-
-    def temporary(self, number: int) -> Path:
-        """Return where the checkpoint of that number is written before it gets its name."""
-        return temporary_folder(self._place(number))
 
     def _place(self, number: int) -> Path:
         return self.path / _CHECKPOINTS / f"{number:06d}"

@@ -221,6 +221,8 @@ class SequenceExamples(Examples):
     ) -> Loader:
         chosen = np.arange(len(self)) if chosen is None else chosen
         options = BatchOptions() if options is None else options
+        if options.nodes_per_batch is not None:
+            raise RecipeError("nodes_per_batch counts the nodes of trees, and these are sequences; set batch_size")
         sequences = flat_tokens(self.forest, vocabulary)
         return SequenceLoader(sequences, self.trees_per_example, chosen, self.group[chosen], options)
 

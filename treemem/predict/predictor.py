@@ -25,8 +25,7 @@ from treemem.task import Answer
 from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
-from treemem.trees.record_reader import Example, ReadExamples, RecordReader, find_refused, told_in_a_line
-from treemem.trees.tree import Tree
+from treemem.trees.record_reader import ReadExamples, find_refused, is_single_example, told_in_a_line
 
 FIELDS = ("id", "prediction", "probability", "error", "warning")
 """The fields of an answer."""
@@ -102,8 +101,8 @@ class TreePredictor:
         """Yield an answer for each record. The first answers come after some thousand records are read.
 
         For a DataFrame, whose columns are the fields of the records, return a DataFrame with its index and the columns
-        ``prediction``, ``probability`` and ``error``. Good rows have the error None. Bad rows have the prediction None
-        and the probability NaN.
+        ``prediction``, ``probability``, ``error`` and ``warning``. Good rows have the error None. Bad rows have the
+        prediction None and the probability NaN.
 
         Raises:
             RecipeError: ``records`` is a single record, or a DataFrame without the column of the examples.
@@ -116,17 +115,25 @@ class TreePredictor:
                 if error is not None:
                     answers["error"][number] = f"row {row}{error.removeprefix(f'line {number + 1}')}"
             return type(records)(answers, index=records.index, dtype=object).astype({"probability": np.float64})
-        if isinstance(records, (str, bytes, Mapping, Tree)):
+        if is_single_example(records):
             raise RecipeError("predict takes several records; put a single one in a list")
-        records = (self._without_graph(record) for record in records)
-        chunks = self.answers(chunks_of(_entries(records, self.reader)), self.processes)
+        chunks = self.answers(chunks_of(self._entries(records)), self.processes)
         return (answer for _, answers in chunks for answer in answers)
 
-    def _without_graph(self, record: Example) -> Example:
-        """Return the record; of a ``DGLGraph`` its trees as one."""
-        if not hasattr(record, "in_degrees"):
-            return record
-        return self.reader.joined(list(forest_from_dgl(record, self.model.vocabulary.labels)))
+    def _entries(self, records: Iterable[Any]) -> Iterator[Entry]:
+        """Yield the records as entries; the trees of a ``DGLGraph`` are joined to one."""
+        for line, record in enumerate(records, start=1):
+            if hasattr(record, "in_degrees"):
+                joined, problem = None, None
+                try:
+                    joined = self.reader.joined(list(forest_from_dgl(record, self.model.vocabulary.labels)))
+                except TreememError as error:
+                    problem = error
+                yield Entry(line, line, joined, problem)
+            elif isinstance(record, Mapping) and self.reader.is_record(record):
+                yield Entry(line, id_of(record, line), example_of(record, self.reader))
+            else:
+                yield Entry(line, line, record)
 
     def __call__(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return the answers as columns, for records whose fields are the columns of ``batch``, each ``[records]``.
@@ -141,7 +148,7 @@ class TreePredictor:
         if lines is None:
             check_columns("the table", self.reader.example_fields, list(columns))
         records = lines or [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        chunks = chunks_of(_entries(records, self.reader))
+        chunks = chunks_of(self._entries(records))
         answers = [answer for _, part in self.answers(chunks, 1) for answer in part]
         found: dict[str, NDArray[Any]] = {}
         for name in FIELDS:
@@ -238,11 +245,3 @@ class TreePredictor:
             cache = RowCache(model.encoder, examples.index(model.vocabulary), max_bytes=self.cache_bytes)
         kept = model.outputs_of(examples, loader, cache=cache, allow_nan=True)
         return model.answers(kept, examples, threshold=self.threshold)
-
-
-def _entries(records: Iterable[Example], reader: RecordReader) -> Iterator[Entry]:
-    for line, record in enumerate(records, start=1):
-        if isinstance(record, Mapping):
-            yield Entry(line, id_of(record, line), example_of(record, reader))
-        else:
-            yield Entry(line, line, record)

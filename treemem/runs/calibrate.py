@@ -22,7 +22,7 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
 
     Returns:
         The temperature; unchanged if the data do not determine one (see
-        :func:`treemem.metrics.calibration.fit_temperature`).
+        :func:`treemem.task.Task.fitted_temperature`).
 
     Raises:
         CheckpointError: there is no whole checkpoint, it is packaged with treemem, or it cannot be written.

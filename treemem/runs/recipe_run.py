@@ -220,7 +220,7 @@ def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str, di
         folder: of a network, or of the run.
         rows: of :func:`treemem.runs.score_row`.
         card: of the data.
-        digest: the hash of the data, :meth:`treemem.data.Examples.digest`.
+        digest: the hash of the data, :meth:`treemem.data.examples.Examples.digest`.
 
     Raises:
         RecipeError: they cannot be written.

@@ -93,7 +93,7 @@ def _node_of(item: Any, number: str | None) -> _Node:
     if isinstance(item, str):
         return _Node(item)
     if isinstance(item, (int, float)) and not isinstance(item, bool):
-        return _Node(str(item)) if number is None else _Node(number, value=float(item))
+        return _Node(str(item)) if number is None else _Node(number, value=item)
     if isinstance(item, Mapping):
         return _node_of_mapping(item, number)
     if isinstance(item, (list, tuple)):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import GraphError
-from treemem.records import replacing
+from treemem.records import replacing, writing
 from treemem.trees.forest_arrays import ForestArrays
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ def save_arrays(forest: ForestArrays, folder: str | Path) -> None:
     description takes its place last.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, NDArray[Any]] = {"label": forest.label, "arity": forest.arity, "begin": forest.begin}
     if forest.value is not None:
         arrays["value"] = forest.value

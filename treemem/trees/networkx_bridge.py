@@ -73,7 +73,7 @@ def tree_from_networkx(graph: networkx.DiGraph) -> Tree:
         if attributes.get("value") is not None:
             try:
                 value[number[name]] = float(attributes["value"])
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise GraphError(f"node {name!r}: its value {attributes['value']!r} is no number") from error
     forest = forest_of_edges(
         np.array([number[child] for child, _, _ in edges], np.int64),

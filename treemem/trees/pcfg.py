@@ -181,7 +181,11 @@ class Grammar:
         return math.log(inside) - len(words) * math.log(scale) if inside > 0 else -math.inf
 
     def num_derivations(self, words: Sequence[str]) -> int:
-        """Return how many derivations a sentence has: 0 if it is not of the grammar, above 1 if it is ambiguous."""
+        """Return how many derivations a sentence has: 0 if it is not of the grammar, above 1 if it is ambiguous.
+
+        Raises:
+            RecipeError: rules with one part lead from a symbol to itself.
+        """
         return round(self._chart.inside(words, 1.0, probabilities=False))
 
     @cached_property
@@ -232,7 +236,18 @@ class _Chart:
                 self.of_word.setdefault(part, []).append((left, probability))
         # of chains of rules with one part, of any length: 1 + up + up^2 + ...
         self.chains = np.linalg.inv(np.eye(len(up)) - up)
-        self.chain_counts = np.linalg.inv(np.eye(len(up)) - (up > 0))
+        self.up = up
+
+    def _chain_counts(self) -> NDArray[np.float64]:
+        """Return how many chains there are.
+
+        Raises:
+            RecipeError: a chain of rules leads from a symbol to itself.
+        """
+        steps = (self.up > 0).astype(float)
+        if np.linalg.matrix_power(steps, len(steps)).any():
+            raise RecipeError("rules with one part lead from a symbol to itself, so there is no number of them")
+        return np.linalg.inv(np.eye(len(steps)) - steps)
 
     def _number(self, name: str | tuple[str, ...]) -> int:
         return self.place.setdefault(name, len(self.place))
@@ -242,7 +257,7 @@ class _Chart:
         count = len(words)
         if not count or any(word not in self.is_word for word in words):
             return 0.0
-        chains = self.chains if probabilities else self.chain_counts
+        chains = self.chains if probabilities else self._chain_counts()
         weight = self.weight if probabilities else np.ones_like(self.weight)
         chart = np.zeros((count, count + 1, self.size))
         for begin, word in enumerate(words):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names, quoted
-from treemem.trees.as_tree import as_tree, has_label
+from treemem.trees.as_tree import as_tree, has_label, is_sympy
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.tree import Tree
@@ -175,14 +175,20 @@ def is_missing(cell: object) -> bool:
     return cell is None or is_nan or type(cell).__name__ in ("NAType", "NaTType")
 
 
+def is_single_example(data: object) -> bool:
+    """Whether this is one example where several are asked for."""
+    is_one = isinstance(data, (str, bytes, Tree, Mapping)) or is_sympy(data) or hasattr(data, "in_degrees")
+    return is_one or not isinstance(data, Iterable)
+
+
 def split_of(fields: Mapping[str, Any]) -> str:
-    """What the field ``split`` of a record says; nothing where it is not there or null.
+    """What the field ``split`` of a record says; nothing where it is not there, null or NaN.
 
     Raises:
         ParseError: it is no split.
     """
     given = fields.get("split")
-    split = "" if given is None else str(given).strip()
+    split = "" if is_missing(given) else str(given).strip()
     if split and split not in SPLITS:
         raise ParseError(
             f"the split is {given!r:.50}{near_names(split, SPLITS)}", expected=f"one of {', '.join(SPLITS)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -83,9 +84,13 @@ class Tree:
         if value is not None:
             if subtrees:
                 raise GraphError(f"{label!r} has children and a value; only a leaf stands for a number")
-            value = float(value) + 0.0  # -0.0 and 0.0 are one number
-            if value != value or value in (float("inf"), float("-inf")):
-                raise GraphError(f"the value of {label!r} must be finite, not {value}")
+            try:
+                number = float(value) + 0.0  # -0.0 and 0.0 are one number
+            except (TypeError, ValueError, OverflowError) as error:
+                raise GraphError(f"the value of {label!r} must be a finite number, not {value!r:.40}") from error
+            if not math.isfinite(number):
+                raise GraphError(f"the value of {label!r} must be finite, not {number}")
+            value = number
         assign = object.__setattr__
         assign(self, "label", label)
         assign(self, "children", subtrees)
