@@ -260,7 +260,7 @@ def _cases() -> dict[str, Callable[[int], Case]]:
         "Ordered Memory of both directions": lambda: OrderedMemory(
             SIZE, VOCABULARY, slots=3, bidirectional=True, padding="right flipped"
         ),
-        "Ordered Memory, left": lambda: OrderedMemory(SIZE, VOCABULARY, slots=3, padding="left", skip=0.1),
+        "Ordered Memory, left": lambda: OrderedMemory(SIZE, VOCABULARY, slots=3, padding="left", skip=1e-3),
         "ON-LSTM of two layers": lambda: ONLSTM(SIZE, VOCABULARY, chunk_size=2, num_layers=2),
         "LSTM of both directions": lambda: LSTM(SIZE, VOCABULARY, num_layers=2, bidirectional=True),
         "RNN with a superposition stack": lambda: MemoryRNN(

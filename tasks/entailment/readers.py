@@ -86,7 +86,7 @@ def read_pairs(path: str | os.PathLike[str], *, split: str | None = None, format
     one_of = tuple(itertools.chain.from_iterable(SIDES))
     for record in read_records(path, format=format, text_fields=(*SIDES[-1], "label"), one_of=one_of):
         try:
-            label = next((record.fields[each] for each in _LABELS if record.fields.get(each) is not None), None)
+            label = next((record.fields[each] for each in _LABELS if record.fields.get(each) not in (None, "")), None)
             if label == _UNDECIDED:
                 continue
             if label not in (None, *CLASSES):

@@ -85,7 +85,9 @@ def log_probabilities(
         for places in batches_by_length([len(own) for own in different]):
             batch = TokenBatch.from_sequences([[first, *different[place]] for place in places]).to(model.device)
             logits = model(batch)
-            following = torch.cat([batch.token[:, 1:], torch.full_like(batch.token[:, :1], first)], 1)
+            following = torch.cat([batch.token[:, 1:], batch.token[:, :1]], 1)
+            last = to_device(batch.lengths[:, None] - 1, following.device)
+            following = following.scatter(1, last, first)  # after it, batches have padding
             scores = logits.log_softmax(-1).gather(2, following[..., None])[..., 0]
             counted = batch.lengths - (0 if end else 1)
             is_counted = torch.arange(following.shape[1]) < counted[:, None]

@@ -19,6 +19,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.pairs import PAIR, PairReader
 from treemem.trees.postorder_nodes import Node, tree_nodes
 from treemem.trees.record_reader import split_of, text_of
+from treemem.trees.source_text import decode_source
 from treemem.trees.tree import Tree
 
 FIELDS = (("document", "query"), ("context", "question"))
@@ -103,7 +104,7 @@ class Questions:
             ParseError: no document or query, or an answer that is no entity marker.
         """
         words = words_of(*_fields_of(fields))
-        answer = fields.get("answer")
+        answer = fields.get("answer") or None  # CSV has a text without letters
         if answer is not None and answer not in self._number:
             raise ParseError(
                 f"the answer is {answer!r:.50}{near_names(str(answer), self._number)}",
@@ -166,7 +167,7 @@ def read_folder(folder: str | os.PathLike[str], markers: Sequence[str]) -> Fores
             )
         for file in files:
             try:
-                questions.add(published_fields(file.read_text(encoding="utf-8")), split)
+                questions.add(published_fields(decode_source(file.read_bytes())), split)
             except (ParseError, VocabularyError) as error:
                 raise error.at(1, str(file)) from error
     return questions.forest()

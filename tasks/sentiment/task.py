@@ -316,8 +316,10 @@ class Sentiment(ClassificationTask):
         """Return the cross-entropy over all labelled nodes, or over whole sentences."""
         if isinstance(outputs, Tensor):
             return super().loss(outputs, targets)
-        label = targets["nodes"]
-        total = functional.cross_entropy(outputs.nodes, label, ignore_index=-1, reduction="sum")
+        label, nodes = targets["nodes"], outputs.nodes
+        if nodes.dtype == torch.bfloat16:
+            nodes = nodes.float()
+        total = functional.cross_entropy(nodes, label, ignore_index=-1, reduction="sum")
         return SumCount(total, (label >= 0).sum())
 
 

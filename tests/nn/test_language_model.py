@@ -12,6 +12,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
 from treemem.nn import ONLSTM, LanguageModel
 from treemem.nn.lstm_stack import LSTMStack
+from treemem.nn.word_vectors import WordVectors
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.vocabulary import Vocabulary
 
@@ -76,6 +77,28 @@ def test_padding_has_no_effect(cell: str) -> None:
         assert torch.allclose(together.root[row], alone.root[0], atol=1e-12)
         for ours, theirs in zip(together.state, alone.state if text else own, strict=True):
             assert all(torch.allclose(one[row], other[0], atol=1e-12) for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_padding_may_be_anything(cell: str) -> None:
+    model = model_of(cell).eval()
+    inputs, lengths = torch.randn(2, 3, 8, dtype=torch.float64), torch.tensor([2, 0])
+    anything = inputs.masked_fill(torch.arange(3)[:, None] >= lengths[:, None, None], torch.nan)
+    found, expected = model.read(anything, lengths), model.read(inputs, lengths)
+    assert torch.equal(found.outputs, expected.outputs)
+    assert torch.equal(found.encoding, expected.encoding)
+
+
+def test_words_may_have_given_vectors_of_another_width() -> None:
+    model = model_of("LSTM").eval()
+    model.embedding = WordVectors(torch.randn(6, 5), 8).double()  # type: ignore[assignment]
+    outputs = model(TokenBatch.from_sequences([[0, 1, 2]])).outputs
+    vectors = model.embedding(torch.arange(6))
+    assert model.stack is not None
+    hidden = model.stack(vectors[None, :3], torch.tensor([3])).h
+    assert torch.allclose(outputs, hidden @ vectors.t() + model.bias, atol=1e-12)
+    with pytest.raises(RecipeError, match="cannot read features"):
+        model.read_features(4)
 
 
 def test_a_dropped_word_is_dropped_at_all_its_places_and_others_are_scaled() -> None:

@@ -172,6 +172,7 @@ def test_a_trace_is_what_the_cells_did(options: dict[str, Any]) -> None:
             torch.testing.assert_close(found.trace[name][place], values[0], equal_nan=True)
     assert set(found.trace) <= set(network.trace_axes)
     assert all(found.trace[name].dim() == len(network.trace_axes[name]) for name in found.trace)
+    assert network(TokenBatch.from_sequences([]), trace=True).decoded == []
 
 
 def test_a_trace_holds_the_strengths_and_actions_of_a_stack() -> None:

@@ -87,6 +87,7 @@ LAYERS = [
     (UniversalTransformer, {"threshold": 1.5}, "threshold must be a probability"),
     (UniversalTransformer, {"act": "no"}, "act must be True or False, not 'no'"),
     (OrderedMemory, {"slots": 0}, "slots must be at least 1"),
+    (OrderedMemory, {"skip": 0.05}, "skip must be at most 0.001, not 0.05"),
     (OrderedMemory, {"memory_dropout": -1}, "memory_dropout must be a probability"),
     (OrderedMemory, {"padding": "rigth"}, "padding='rigth' is none of right, right flipped, left; did you mean right"),
     (OrderedMemory, {"cell": "gatd"}, "cell='gatd' is none of gated, rnn; did you mean gated"),

@@ -130,13 +130,16 @@ class LanguageModel(SequenceEncoder):
             vectors = vectors * kept[tokens]
         return locked_dropout(vectors, self.input_dropout, self.training)
 
+    def read_features(self, width: int) -> None:
+        raise RecipeError("a language model predicts tokens with the vectors that it reads, so it cannot read features")
+
     def read(
         self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False, state: Any = None
     ) -> SequenceOutput:
         """Run over sequences of vectors, from the zero state unless one is given for each layer."""
         ran = self.stack(inputs, lengths, state)
         outputs = locked_dropout(ran.h, self.output_dropout, self.training)
-        logits = functional.linear(outputs, self.embedding.weight, self.bias)
+        logits = functional.linear(outputs, self.vectors_of_tokens(), self.bias)
         traced = distances_of_gates(ran.layers, lengths) if trace and self.can_induce_trees else {}
         losses = _activation_losses(ran.h, lengths) if self.training else {}
         return SequenceOutput(ran.state[-1][0], logits, traced, losses, ran.state)

@@ -10,6 +10,7 @@ import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.device_copy import to_device
+from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.resettable import Resettable
@@ -36,6 +37,7 @@ from treemem.trees.vocabulary import Vocabulary
 
 OrderedMemoryPadding = Literal["right", "right flipped", "left"]
 OrderedMemoryCell = Literal["gated", "rnn"]
+_MOST_SKIPPED = 1e-3  # a skipped slot is taken for one with cp = 0
 _EXPANSION = 4  # the cell's hidden layer is so many times as wide as a slot, as in the authors' code
 
 
@@ -99,8 +101,8 @@ class OrderedMemory(SequenceEncoder):
               sequences begin empty in the backward direction.
         cell: ``"gated"``, or ``"rnn"``: ``tanh(W drop([v; h]) + b)`` instead of the cell, the paper's ablation
             "TreeRNN op". It has no layer norm, because the paper does not mention one.
-        skip: do not compose slots whose ``cp`` is smaller. 0 is exact. 1e-5 is faster for sharp attention and changes
-            outputs by less than 1e-6.
+        skip: do not compose slots whose ``cp`` is smaller; at most 0.001. 0 is exact. 1e-5 is faster for sharp
+            attention and changes outputs by less than 1e-6. The naive engine composes all slots.
         engine: ``"fused"`` (``"auto"``): one operation in C++, compiled at first use. Without a C++ compiler, on other
             devices and under autocast, ``"stepwise"`` runs instead: torch, step by step. ``"naive"``: torch, step by
             step and slot by slot; also what runs within ``torch.func.vmap``. All give the same results, but other
@@ -159,6 +161,8 @@ class OrderedMemory(SequenceEncoder):
         )
         self.padding = padding
         self.skip = checked_probability("skip", skip)
+        if self.skip > _MOST_SKIPPED:
+            raise RecipeError(f"skip must be at most {_MOST_SKIPPED}, not {skip}: more changes the outputs")
         self.engine = engine
         checked_choice("cell", cell, get_args(OrderedMemoryCell))
         self.forward_memory = MemoryMaps(self.embedding_size, hidden_size, cell)

@@ -176,7 +176,7 @@ class PRPN(SequenceEncoder):
             history = histories[-1][..., : self.hidden_size]
             predicted = self.predictor(hidden, history, gate_of_next, tokens, dropout)
             predicted = functional.dropout(predicted, self.output_dropout, self.training)
-            logits = functional.linear(predicted, self._vectors_of_tokens(), self.bias)
+            logits = functional.linear(predicted, self.vectors_of_tokens(), self.bias)
         logits = logits.masked_fill(~present[:, :, None], 0)
         after = (
             _last(vectors, there, self.lookback),
@@ -189,14 +189,6 @@ class PRPN(SequenceEncoder):
 
     def read_features(self, width: int) -> None:
         raise RecipeError("PRPN predicts tokens with the vectors that it reads, so it cannot read features")
-
-    def _vectors_of_tokens(self) -> torch.Tensor:
-        """The vectors of all tokens, ``[tokens, embedding_size]``, also of given ones of another width."""
-        table = self.embedding.weight
-        if table.shape[1] == self.embedding_size:
-            return table
-        found: torch.Tensor = self.embedding(torch.arange(len(table), device=table.device))
-        return found
 
     def induced_trees(self, batch: SequenceBatch) -> list[Tree]:
         """Return the tree that the distances split each sentence into, without dropout.

@@ -230,6 +230,14 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         vectors = self.embedding(to_device(items, self.embedding.weight.device))
         return functional.dropout(vectors, self.input_dropout, self.training)
 
+    def vectors_of_tokens(self) -> torch.Tensor:
+        """The vectors of all tokens, ``[tokens, embedding_size]``, also of given ones of another width."""
+        table = self.embedding.weight
+        if table.shape[1] == self.embedding_size:
+            return table
+        found: torch.Tensor = self.embedding(torch.arange(len(table), device=table.device))
+        return found
+
     @abstractmethod
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over sequences of vectors.

@@ -141,7 +141,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             return Seq2SeqOutput(encoded, self._logits(batch, state), [])
         limits = to_device(2 * batch.lengths + 10, encoded.device)
         decoded = beam_search(self._say, state, self.between, self.end, limits, self.beam_size)
-        if trace:
+        if trace and decoded:
             return self._traced(batch, encoded, decoded)
         return Seq2SeqOutput(encoded, self._logits(batch, state), decoded)
 

@@ -121,17 +121,22 @@ class TreePredictor:
         return (answer for _, answers in chunks for answer in answers)
 
     def _entries(self, records: Iterable[Any]) -> Iterator[Entry]:
-        """Yield the records as entries; the trees of a ``DGLGraph`` are joined to one."""
+        """Yield the records as entries: a ``DGLGraph`` as the tree that its trees are joined to, a node as its tree."""
+        reader = self.reader
         for line, record in enumerate(records, start=1):
-            if hasattr(record, "in_degrees"):
-                joined, problem = None, None
+            is_graph, is_mapping = hasattr(record, "in_degrees"), isinstance(record, Mapping)
+            if is_mapping and reader.is_record(record):
+                yield Entry(line, id_of(record, line), example_of(record, reader))
+            elif is_graph or is_mapping:
+                tree, problem = None, None
                 try:
-                    joined = self.reader.joined(list(forest_from_dgl(record, self.model.vocabulary.labels)))
+                    if is_graph:
+                        tree = reader.joined(list(forest_from_dgl(record, self.model.vocabulary.labels)))
+                    else:
+                        tree = reader.tree_of(record)
                 except TreememError as error:
                     problem = error
-                yield Entry(line, line, joined, problem)
-            elif isinstance(record, Mapping) and self.reader.is_record(record):
-                yield Entry(line, id_of(record, line), example_of(record, self.reader))
+                yield Entry(line, line, tree, problem)
             else:
                 yield Entry(line, line, record)
 

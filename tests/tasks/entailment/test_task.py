@@ -65,6 +65,8 @@ def test_what_is_written_is_read_back(folder: Path, tmp_path: Path) -> None:
     for name in ("pairs.jsonl", "pairs.csv"):
         write_records(tmp_path / name, list(task.records_of(forest)))
         assert task.examples(task.read_examples(tmp_path / name)).digest() == task.examples(forest).digest()
+        write_records(tmp_path / name, [{**record, "gold_label": None} for record in task.records_of(forest)])
+        assert {record["gold_label"] for record in task.records_of(task.read_examples(tmp_path / name))} == {None}
 
 
 @pytest.mark.parametrize("name", ["Tree-LSTM", "LSTM", "word-by-word attention"])

@@ -132,6 +132,16 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         assert task.examples(task.read_examples(tmp_path / name)).digest() == task.examples(forest).digest()
 
 
+def test_questions_without_an_answer_are_read_back(tmp_path: Path) -> None:
+    task = Reading()
+    records = [{**record, "answer": None} for record in task.records_of(task.make_data(SMALL).forest)]
+    for name in ("questions.jsonl", "questions.csv"):
+        write_records(tmp_path / name, records)
+        assert [record["answer"] for record in task.records_of(task.read_examples(tmp_path / name))] == [None] * len(
+            records
+        )
+
+
 def test_files_of_a_user(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     task = Reading(str(tmp_path / "own.jsonl"), num_entities=5, least_count=1)
@@ -163,6 +173,9 @@ def test_the_published_form(tmp_path: Path) -> None:
     assert [record["split"] for record in records] == ["train", "validation", "test"]
     (tmp_path / "test" / "two.question").write_text("url\n\n@entity1 .\n")
     with pytest.raises(ParseError, match=r"two\.question.*the file has 2 sections"):
+        Reading(str(tmp_path)).make_data(ReadingDataOptions())
+    (tmp_path / "test" / "two.question").write_bytes(b"url\n\n\xff\n")
+    with pytest.raises(ParseError, match=r"two\.question"):
         Reading(str(tmp_path)).make_data(ReadingDataOptions())
     (tmp_path / "validation" / "one.question").unlink()
     with pytest.raises(RecipeError, match=r"validation has no files \*\.question"):

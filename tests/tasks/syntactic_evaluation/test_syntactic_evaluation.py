@@ -54,6 +54,13 @@ def test_log_probabilities_are_those_of_each_sentence_alone() -> None:
     assert sum(counted) == 4
 
 
+def test_the_batch_has_no_effect_where_the_end_of_a_sentence_is_not_the_first_word() -> None:
+    torch.manual_seed(3)
+    model = Model(TASK, NETWORK, Vocabulary(["a", "b", "<eos>"], [("Sequence", 1)])).double()
+    alone = log_probabilities(model, [["b"]])
+    assert log_probabilities(model, [["b"], ["a", "b", "a"]])[0] == pytest.approx(alone[0], abs=1e-12)
+
+
 def test_a_pair_is_correct_if_the_good_sentence_is_likelier(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {("a",): -1.0, ("b",): -2.0, ("c",): -2.0}
     pairs = [MinimalPair("x", ("a",), ("b",)), MinimalPair("y", ("b",), ("c",)), MinimalPair("x", ("c",), ("a",))]
