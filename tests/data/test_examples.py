@@ -93,9 +93,9 @@ def test_the_target_of_a_stream_is_its_next_token() -> None:
 
 
 def test_sequences_are_not_counted_by_nodes() -> None:
-    sequences = of_texts(SequenceExamples, "abc", "cb")
-    with pytest.raises(RecipeError, match="nodes_per_batch counts the nodes of trees, and these are sequences"):
-        sequences.loader(VOCABULARY, None, BatchOptions(nodes_per_batch=2))
+    for kind in (SequenceExamples, StreamExamples):
+        with pytest.raises(RecipeError, match="nodes_per_batch counts the nodes of trees, and these are sequences"):
+            of_texts(kind, "abc", "cb").loader(VOCABULARY, None, BatchOptions(nodes_per_batch=2))
 
 
 def test_an_unknown_token_is_named_or_read_as_the_vocabulary_says() -> None:

@@ -221,8 +221,7 @@ class SequenceExamples(Examples):
     ) -> Loader:
         chosen = np.arange(len(self)) if chosen is None else chosen
         options = BatchOptions() if options is None else options
-        if options.nodes_per_batch is not None:
-            raise RecipeError("nodes_per_batch counts the nodes of trees, and these are sequences; set batch_size")
+        _check_batches_of_sequences(options)
         sequences = flat_tokens(self.forest, vocabulary)
         return SequenceLoader(sequences, self.trees_per_example, chosen, self.group[chosen], options)
 
@@ -261,6 +260,7 @@ class StreamExamples(SequenceExamples):
         first = sequences.begin[chosen]
         stream = sequences.token[concatenated_ranges(first, sequences.begin[chosen + 1] - first)]
         options = BatchOptions() if options is None else options
+        _check_batches_of_sequences(options)
         if not options.shuffle:
             most = self.evaluation_columns or options.batch_size
             return StreamLoader(stream, min(most, (len(stream) - 1) // self.steps), self.steps)
@@ -275,6 +275,11 @@ class StreamExamples(SequenceExamples):
 
     def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         return {}
+
+
+def _check_batches_of_sequences(options: BatchOptions) -> None:
+    if options.nodes_per_batch is not None:
+        raise RecipeError("nodes_per_batch counts the nodes of trees, and these are sequences; set batch_size")
 
 
 def _token_targets(batch: Batch, device: torch.device | str) -> dict[str, Tensor]:

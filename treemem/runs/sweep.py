@@ -25,7 +25,7 @@ from treemem.runs.fit import fit
 from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.recipe_run import check_empty
 from treemem.runs.seeds import seed_folder
-from treemem.runs.study import read_study
+from treemem.runs.study import of_one_form, read_study
 from treemem.runs.trainer import DivergedError, FitResult
 from treemem.runs.variation import Variation
 from treemem.trees.forest import Forest
@@ -244,7 +244,7 @@ def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool
                 made = (recipe.task_options, recipe.data), without_test(data.forest)
             _logger.info("-- trial %d of %d: %s", number, trials, " ".join(as_overrides(trial.values)))
             records[number] = _run(sweep, trial, made[1], output / f"trial-{number:03}")
-            write_records(output / TRIALS, [records[place] for place in sorted(records)])
+            write_records(output / TRIALS, of_one_form([records[place] for place in sorted(records)]))
             draws.tell(records[number])
     return [records[number] for number in range(1, trials + 1)]
 
