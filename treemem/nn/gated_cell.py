@@ -8,7 +8,7 @@ from treemem.nn.resettable import Resettable
 from treemem.ops.affine import EPSILON, Affine, layer_norm, linear
 from treemem.ops.gated_recursive import GatedCellWeights
 
-_EXPANSION = 4  # the hidden layer is so many times as wide as a state, as in the authors' code
+EXPANSION = 4  # the hidden layer is so many times as wide as a state, as in the authors' code
 
 
 class Leaves(Resettable):
@@ -42,7 +42,7 @@ class GatedCell(Resettable):
 
     def __init__(self, hidden_size: int, inner_size: int | None = None) -> None:
         super().__init__()
-        inner = _EXPANSION * hidden_size if inner_size is None else inner_size
+        inner = EXPANSION * hidden_size if inner_size is None else inner_size
         self.hidden_map = torch.nn.Linear(2 * hidden_size, inner)
         self.gate_map = torch.nn.Linear(inner, 4 * hidden_size)
         self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)

@@ -12,6 +12,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag,
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.gated_cell import EXPANSION
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
@@ -28,7 +29,7 @@ from treemem.ops.ordered_memory import (
     ordered_memory,
     slot_contents,
 )
-from treemem.ops.sequence_lengths import entry_of_each
+from treemem.ops.sequence_lengths import entry_of_each, reversed_within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_pointer_probabilities
 from treemem.trees.tokens import TokenForm
@@ -38,7 +39,6 @@ from treemem.trees.vocabulary import Vocabulary
 OrderedMemoryPadding = Literal["right", "right flipped", "left"]
 OrderedMemoryCell = Literal["gated", "rnn"]
 _MOST_SKIPPED = 1e-3  # a skipped slot is taken for one with cp = 0
-_EXPANSION = 4  # the cell's hidden layer is so many times as wide as a slot, as in the authors' code
 
 
 def _checked_optional_count(name: str, count: int | None) -> int | None:
@@ -191,11 +191,11 @@ class OrderedMemory(SequenceEncoder):
         if self.backward_memory is None:
             return SequenceOutput(encoding, steps.outputs, _present(found))
         begins_empty = shorter & (self.padding == "right flipped")
-        steps_back = self._steps(self.backward_memory, _reversed(inputs, lengths), lengths, begins_empty, trace)
+        steps_back = self._steps(self.backward_memory, reversed_within(inputs, lengths), lengths, begins_empty, trace)
         kept = torch.where(shorter, 0, lengths) if self.padding == "left" else lengths
-        outputs = torch.cat([steps.outputs, _reversed(steps_back.outputs, lengths)], 2)
+        outputs = torch.cat([steps.outputs, reversed_within(steps_back.outputs, lengths)], 2)
         found |= {
-            f"backward_{name}": None if values is None else _reversed(values, lengths)
+            f"backward_{name}": None if values is None else reversed_within(values, lengths)
             for name, values in (("pointers", steps_back.pointers), ("cumulative", steps_back.cumulative))
         }
         return SequenceOutput(
@@ -248,8 +248,10 @@ class OrderedMemory(SequenceEncoder):
         found = {"slots": slot_contents(inputs, lengths, weights, count, begins_empty=begins_empty)}
         if self.backward_memory is not None:
             weights, begins_empty = self.backward_memory.weights(), shorter & (self.padding == "right flipped")
-            backward = slot_contents(_reversed(inputs, lengths), lengths, weights, count, begins_empty=begins_empty)
-            found["backward_slots"] = _reversed(backward.flatten(2), lengths).view_as(backward)
+            backward = slot_contents(
+                reversed_within(inputs, lengths), lengths, weights, count, begins_empty=begins_empty
+            )
+            found["backward_slots"] = reversed_within(backward.flatten(2), lengths).view_as(backward)
         return found
 
     def _steps(
@@ -291,7 +293,7 @@ class MemoryMaps(Resettable):
         self.key_map = torch.nn.Linear(hidden_size, hidden_size)
         self.key_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
         self.score_map = torch.nn.Linear(hidden_size, 1)
-        inner = _EXPANSION * hidden_size if cell == "gated" else hidden_size
+        inner = EXPANSION * hidden_size if cell == "gated" else hidden_size
         self.cell_map = torch.nn.Linear(2 * hidden_size, inner)  # of [vertical; horizontal]
         self.gate_map = torch.nn.Linear(inner, 4 * hidden_size) if cell == "gated" else None
 
@@ -309,14 +311,6 @@ class MemoryMaps(Resettable):
             score=Affine.of(self.score_map),
             cell=PlainCellWeights(cell_map) if gated is None else gated,
         )
-
-
-def _reversed(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """``values [sequences, longest, width]`` with each sequence from its end to its beginning; padding stays."""
-    place = torch.arange(values.shape[1], device=values.device)
-    mirrored = to_device(lengths, values.device)[:, None] - 1 - place
-    place = torch.where(mirrored < 0, place, mirrored)
-    return values.gather(1, place[:, :, None].expand(values.shape))
 
 
 def _present(values: dict[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:

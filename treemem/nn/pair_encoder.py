@@ -18,7 +18,7 @@ from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.sequence_states import SequenceStates
 from treemem.ops.attention import additive_scores, attend
-from treemem.ops.sequence_lengths import checked_lengths, within
+from treemem.ops.sequence_lengths import checked_lengths, reversed_within, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -159,15 +159,9 @@ class BidirectionalLSTM(Resettable):
         The last ones are ``[sequences, hidden_size]``; 0 for an empty sequence.
         """
         inputs, lengths = side
-        place = torch.arange(inputs.shape[1]).expand(len(inputs), -1)
-        mirrored = to_device(torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place), inputs.device)
-
-        def turned(values: torch.Tensor) -> torch.Tensor:
-            return values.gather(1, mirrored[..., None].expand_as(values))
-
-        right, left = self.rightward(inputs, lengths), self.leftward(turned(inputs), lengths)
+        right, left = self.rightward(inputs, lengths), self.leftward(reversed_within(inputs, lengths), lengths)
         last = torch.cat([right.state[0][0], left.state[0][0]], 1)
-        return torch.cat([right.h, turned(left.h)], 2), last
+        return torch.cat([right.h, reversed_within(left.h, lengths)], 2), last
 
 
 def attend_step_by_step(

@@ -23,6 +23,7 @@ from treemem.nn.memory_rnn import CellName, MemoryName, named_cell, named_memori
 from treemem.nn.read_only_memory import AttentionForm, ReadOnlyMemory, pointer_logits
 from treemem.nn.recorded_options import RecordedOptions
 from treemem.nn.step_cells import MemoryCell, MemoryCellState, StepCell, run_cell
+from treemem.ops.sequence_lengths import reversed_within
 from treemem.trees.vocabulary import Vocabulary
 
 END, BETWEEN = "</s>", "|||"
@@ -187,12 +188,8 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         """
         if self.backward_encoder is None:
             return outputs
-        places = torch.arange(embedded.shape[1], device=lengths.device)
-        turned = (lengths[:, None] - 1 - places).where(places < lengths[:, None], places)
-        turned = to_device(turned, embedded.device)[:, :, None]
-        inputs = embedded.gather(1, turned.expand_as(embedded))
-        found, _ = run_cell(self.backward_encoder, inputs, lengths=lengths)
-        return torch.cat([outputs, found.gather(1, turned.expand_as(found))], 2)
+        found, _ = run_cell(self.backward_encoder, reversed_within(embedded, lengths), lengths=lengths)
+        return torch.cat([outputs, reversed_within(found, lengths)], 2)
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:

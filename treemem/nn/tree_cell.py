@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from treemem.checked_options import checked_probability
+from treemem.nn.gated_cell import EXPANSION
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
@@ -19,8 +20,6 @@ from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_
 from treemem.ops.product_input import ChildrenInOrder, HiddenLayer
 from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary
-
-_EXPANSION = 4  # the hidden layer is so many times as wide as a state, as in the authors' code
 
 
 class GatedRecursiveCell(SplitTreeCell):
@@ -37,7 +36,7 @@ class GatedRecursiveCell(SplitTreeCell):
         self.leaf_dropout = checked_probability("leaf_dropout", leaf_dropout)
         self.hidden_maps, self.gate_maps = LinearByArity(), LinearByArity()
         for arity in sets.arities:
-            count, inner = sets.count(arity), _EXPANSION * hidden_size
+            count, inner = sets.count(arity), EXPANSION * hidden_size
             inputs = (arity * hidden_size, self.node_input_size or 0)
             self.hidden_maps[str(arity)] = StackedLinear(count, inputs, inner)
             self.gate_maps[str(arity)] = StackedLinear(count, (inner,), (arity + 2) * hidden_size)

@@ -118,3 +118,11 @@ def entry_of_each(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     places = to_device(places, values.device)
     found = values[torch.arange(len(values), device=values.device), places.clamp(min=0)]
     return found.masked_fill(places[:, None] < 0, 0)
+
+
+def reversed_within(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return ``values [sequences, longest, width]`` with each sequence from its end to its beginning; padding stays."""
+    place = torch.arange(values.shape[1], device=lengths.device)
+    mirrored = lengths[:, None] - 1 - place
+    places = to_device(torch.where(mirrored < 0, place, mirrored), values.device)
+    return values.gather(1, places[:, :, None].expand_as(values))
