@@ -40,12 +40,18 @@ def bracketed(text: str) -> str:
     Raises:
         ParseError: there is no word.
     """
-    if text.lstrip()[:1] == "(":
+    if _is_bracketed(text.strip()):
         return text
     words = _WORD.findall(text)
     if not words:
         raise ParseError("the sentence is empty", text, 0, "words, or a binary tree in brackets")
     return "".join(f"( {word} " for word in words[:-1]) + words[-1] + " )" * (len(words) - 1)
+
+
+def _is_bracketed(text: str) -> bool:
+    """Whether a text is in one pair of brackets, unlike ``(Outside) a man sings (loudly)``."""
+    depths = list(itertools.accumulate((char == "(") - (char == ")") for char in text))
+    return text[:1] == "(" and 0 not in depths[:-1]
 
 
 def sides_of(fields: Mapping[str, Any]) -> list[str]:

@@ -232,7 +232,7 @@ class Sentiment(ClassificationTask):
         Words without brackets make a tree that branches to the right, for networks that read the words alone.
 
         Raises:
-            ParseError: the text is empty or no binary tree.
+            ParseError: the text is empty or no tree.
         """
         text = decode_source(text).strip()
         if text[:1] == "(" and text[1:].lstrip()[:1].isdigit():

@@ -87,6 +87,15 @@ def test_attention_is_trained_saved_predicts_and_is_explored(folder: Path, tmp_p
     assert (model.predict([record]) == model.predict(["A man plays\tA dog"])).all()
 
 
+def test_a_sentence_may_begin_with_a_bracket(folder: Path) -> None:
+    task = Entailment(str(folder))
+    for text, leaves in (("(Outside) a man (sings)", "Outside a man sings"), ("( ( a man ) sings )", "a man sings")):
+        pair = task.parse(f"{text}\t( a dog )")
+        assert " ".join(leaf.label for leaf in pair.children[0].leaves()) == leaves
+    with pytest.raises(ParseError, match="not closed"):
+        task.parse("( ( a man ) sings\tA dog")
+
+
 def test_wrong_pairs_are_told(folder: Path, tmp_path: Path) -> None:
     task = Entailment(str(folder))
     with pytest.raises(ParseError, match="the text has 0 tabs"):
