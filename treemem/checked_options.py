@@ -48,6 +48,14 @@ def checked_flag(name: str, value: Any) -> bool:
     return value
 
 
+def count_range(value: Any) -> tuple[int, int] | None:
+    """Return ``value`` as a tuple if it is two whole numbers, the first not above the second, else None."""
+    if isinstance(value, (list, tuple)) and len(value) == 2 and all(isinstance(each, Integral) for each in value):
+        low, high = map(int, value)
+        return (low, high) if low <= high else None
+    return None
+
+
 def checked_probability(name: str, value: Any) -> float:
     """Return ``value`` if it is a number from 0 to 1.
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import checked_count, count_range
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.reading.documents import RELATIONS, Question, draw_question, guesses, most_facts
@@ -56,11 +56,12 @@ class ReadingDataOptions:
             raise RecipeError(f"data.relations must be at most {len(RELATIONS)}, not {self.relations}")
         most = most_facts(self.entities, self.relations)
         for name in ("train_facts", "test_facts"):
-            value = tuple(getattr(self, name))
-            if len(value) != 2 or not 1 <= value[0] <= value[1] <= most:
+            given = getattr(self, name)
+            value = count_range(given)
+            if value is None or not 1 <= value[0] <= value[1] <= most:
                 raise RecipeError(
                     f"data.{name} are the fewest and the most facts of a document, from 1 to {most} with "
-                    f"data.entities={self.entities} and data.relations={self.relations}, not {list(value)}"
+                    f"data.entities={self.entities} and data.relations={self.relations}, not {given!r}"
                 )
             object.__setattr__(self, name, value)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import checked_count, count_range
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.transduction.grammars import DRAWS, Kind, Pair, has_length
@@ -61,9 +61,10 @@ def check_sizes_and_lengths(options: Any, *, least: int) -> None:
         checked_count(f"data.{name}", getattr(options, name))
     checked_count("data.seed", options.seed, least=0)
     for name in ("train_lengths", "test_lengths"):
-        value = tuple(getattr(options, name))
-        if len(value) != 2 or not least <= value[0] <= value[1]:
-            raise RecipeError(f"data.{name} are the shortest and the longest input, from {least} up, not {list(value)}")
+        given = getattr(options, name)
+        value = count_range(given)
+        if value is None or value[0] < least:
+            raise RecipeError(f"data.{name} are the shortest and the longest input, from {least} up, not {given!r}")
         object.__setattr__(options, name, value)
 
 

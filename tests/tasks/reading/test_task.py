@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -218,8 +219,10 @@ def test_wrong_questions_and_options_are_told(tmp_path: Path) -> None:
         task.read_examples(tmp_path / "own.jsonl")
     with pytest.raises(RecipeError, match=r"data\.entities=6 is more than the 3 entity markers"):
         task.make_data(ReadingDataOptions())
-    with pytest.raises(RecipeError, match=r"data\.test_facts are the fewest and the most .* from 1 to 59"):
-        ReadingDataOptions(entities=3, test_facts=(2, 60))
+    wrong: tuple[Any, ...] = ((2, 60), 2, (1.5, 2))
+    for facts in wrong:
+        with pytest.raises(RecipeError, match=r"data\.test_facts are the fewest and the most .* from 1 to 59"):
+            ReadingDataOptions(entities=3, test_facts=facts)
     with pytest.raises(RecipeError, match=r"data\.relations must be at most 10"):
         ReadingDataOptions(relations=11)
     with pytest.raises(RecipeError, match=r"data\.entities"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -254,8 +254,10 @@ def test_wrong_sources_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "pairs.txt").write_text("the en1\tdas gn1\nwe0\twgg\n")
     with pytest.raises(VocabularyError, match=r"pairs\.txt, line 2, column 1: unknown symbol 'wgg' in the target"):
         task.read_examples(tmp_path / "pairs.txt")
-    with pytest.raises(RecipeError, match="train_lengths are the shortest and the longest input"):
-        TransductionDataOptions(train_lengths=(9, 8))
+    wrong: tuple[Any, ...] = ((9, 8), 8, ("a", "b"), (8.5, 9.5), (8,))
+    for lengths in wrong:
+        with pytest.raises(RecipeError, match="train_lengths are the shortest and the longest input"):
+            TransductionDataOptions(train_lengths=lengths)
     out = tmp_path / "pairs.jsonl"
     arguments = ["task_options.kind=svo_sov", "data.training_size=3", "data.validation_size=1", "data.test_size=1"]
     assert main(["generate", "transduction", "-o", str(out), *arguments]) == 0
