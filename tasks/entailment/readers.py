@@ -31,6 +31,7 @@ SIDES = (
 _LABELS = ("gold_label", "label")
 _UNDECIDED = "-"
 _WORD = re.compile(r"\w+|[^\w\s()]")
+_BRACKET = re.compile(r"[()]")
 _FILES = {"train": "train", "validation": "dev", "test": "test"}
 
 
@@ -50,8 +51,8 @@ def bracketed(text: str) -> str:
 
 def _is_bracketed(text: str) -> bool:
     """Whether a text is in one pair of brackets, unlike ``(Outside) a man sings (loudly)``."""
-    depths = list(itertools.accumulate((char == "(") - (char == ")") for char in text))
-    return text[:1] == "(" and 0 not in depths[:-1]
+    depths = list(itertools.accumulate(1 if bracket == "(" else -1 for bracket in _BRACKET.findall(text)))
+    return text[:1] == "(" and 0 not in depths[:-1] and (text[-1] == ")" or depths[-1] != 0)
 
 
 def sides_of(fields: Mapping[str, Any]) -> list[str]:

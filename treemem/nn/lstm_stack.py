@@ -87,7 +87,8 @@ class LSTMStack(torch.nn.Module):
         is_empty = to_device(lengths.cpu()[:, None] == 0, inputs.device)
         is_packed = bool((lengths < longest).any())
         packing = Packing(lengths.cpu().clamp(min=1), longest, inputs.device) if is_packed and longest else None
-        inputs = inputs.masked_fill(~present, 0)  # of an empty sequence, which is read as one token
+        if packing is not None:
+            inputs = inputs.masked_fill(~present, 0)  # of an empty sequence, which is read as one token
         final: list[LSTMState] = []
         for number, (layer, own) in enumerate(zip(self.layers, state, strict=True)):
             if number:

@@ -89,7 +89,11 @@ def test_attention_is_trained_saved_predicts_and_is_explored(folder: Path, tmp_p
 
 def test_a_sentence_may_begin_with_a_bracket(folder: Path) -> None:
     task = Entailment(str(folder))
-    for text, leaves in (("(Outside) a man (sings)", "Outside a man sings"), ("( ( a man ) sings )", "a man sings")):
+    for text, leaves in (
+        ("(Outside) a man (sings)", "Outside a man sings"),
+        ("(Outside) a man sings", "Outside a man sings"),
+        ("( ( a man ) sings )", "a man sings"),
+    ):
         pair = task.parse(f"{text}\t( a dog )")
         assert " ".join(leaf.label for leaf in pair.children[0].leaves()) == leaves
     with pytest.raises(ParseError, match="not closed"):
