@@ -55,8 +55,8 @@ def half(forest: Forest, split: str) -> Forest:
     return forest[keep]
 
 
-def first(forest: Forest, count: int) -> Forest:
-    return forest[:count]
+def last(forest: Forest, count: int) -> Forest:
+    return forest[-count:]
 
 
 def others(path: Path) -> Forest:
@@ -145,7 +145,7 @@ def test_a_study_may_change_networks_of_a_recipe(folder: StudyFolder) -> None:
 def test_a_data_set_that_is_made_of_a_users_file_is_made_of_the_file_at_hand(
     folder: StudyFolder, tmp_path: Path
 ) -> None:
-    shared = SHARED + '  part: {from: other, make: "test_study_file:first", count: 3}\n'
+    shared = SHARED + '  part: {from: other, make: "test_study_file:last", count: 3}\n'
     (folder.path / "studies" / "shared.yaml").write_text(shared)
     assert DataSets(folder.study("small"), tmp_path).find("part") is None
     with pytest.raises(RecipeError, match="the data set 'part' needs a file of yours: give --files other=PATH"):
@@ -153,7 +153,7 @@ def test_a_data_set_that_is_made_of_a_users_file_is_made_of_the_file_at_hand(
     for name, count in (("one", 20), ("another", 30)):
         (tmp_path / name).write_text(str(count))
         made = DataSets(folder.study("small"), tmp_path, files={"other": tmp_path / name})["part"]
-        assert made == toy_data(count, seed=1, divided=False)[:3]
+        assert made == toy_data(count, seed=1, divided=False)[-3:]
 
 
 def test_a_function_makes_a_data_set_of_nothing_else(folder: StudyFolder, tmp_path: Path) -> None:
