@@ -23,30 +23,11 @@ SMALLER = {
     "logical_inference": ["data.size=60", "training.epochs=1"],
 }
 LAST_GROUP = {"listops": " 50 40", "logical_inference": " all"}
-MODULES = [
-    "treemem.tasks.language_modeling.generation.english",
-    "treemem.tasks.learning_to_execute.programs",
-    "treemem.tasks.listops.generation.evaluation",
-    "treemem.tasks.listops.generation.expression_sets",
-    "treemem.tasks.syntactic_evaluation.generation.templates",
-    "treemem.trees.bracketed_lines",
-    "treemem.trees.listops",
-    "treemem.trees.listops_arrays",
-    "treemem.trees.pcfg",
-    "treemem.trees.penn",
-]
 
 
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_run(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(name))
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 @pytest.mark.parametrize("name", README)

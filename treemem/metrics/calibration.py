@@ -94,8 +94,9 @@ def reliability(probabilities: NDArray[np.float64], labels: NDArray[Any], *, num
         RecipeError: no examples, or another number of labels.
 
     Example:
-        >>> reliability(np.array([0.9, 0.8, 0.1, 0.9]), np.array([1, 1, 0, 0])).expected_calibration_error
-        0.125
+        >>> found = reliability(np.array([0.9, 0.8, 0.1, 0.9]), np.array([1, 1, 0, 0]))
+        >>> f"{found.expected_calibration_error:.3f}"
+        '0.225'
     """
     if not len(probabilities) or len(probabilities) != len(labels):
         raise RecipeError(f"{len(probabilities)} probabilities and {len(labels)} labels; give one of each an example")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import random
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -38,6 +39,13 @@ _FUNCTIONS: dict[str, Callable[[float], float]] = {
     "tan": math.tan,
 }
 
+_OPERATIONS: dict[str, Callable[..., float]] = {
+    **_FUNCTIONS,
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "Pow": operator.pow,
+}
+
 _PATIENCE = 2000
 """A kind is exhausted after this number of known equations in a row."""
 
@@ -60,7 +68,7 @@ def generate_numeric(size: int = 2000, *, seed: int = 0) -> Forest:
 
     Example:
         >>> print(generate_numeric(3, seed=3)[0])
-        (Equality (sin Number=-1.7) Number=-0.99)
+        (Equality Number=-1.25 (sin Number=-1.7))
     """
     rng = random.Random(f"numeric {seed}")
     found: dict[str, tuple[Tree, Decimal, int]] = {}
@@ -86,6 +94,21 @@ def generate_numeric(size: int = 2000, *, seed: int = 0) -> Forest:
     ]
     kinds = np.array([kind for _, _, kind in order], np.int8)
     return Forest.from_trees(trees, tree_data={"label": label, "kind": kinds, "split": split})
+
+
+def exact_value(expression: Tree) -> float:
+    """Return the value of a side of a numeric equation, not rounded.
+
+    Example:
+        >>> f"{exact_value(Tree('sin', [Tree(NUMBER, value=0.5)])):.4f}"
+        '0.4794'
+    """
+    if expression.label == NUMBER:
+        assert expression.value is not None
+        return expression.value
+    if not expression.children:
+        return float(expression.label.partition(":")[2])
+    return _OPERATIONS[expression.label](*map(exact_value, expression.children))
 
 
 def _function_values(rng: random.Random) -> Iterator[tuple[Tree, Decimal]]:
