@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from treemem.model import Model
+from treemem.nn.heads import NumberDecoder
+from treemem.runs.recipe import load_recipe
 from treemem.runs.study_file import StudyResults
-from treemem.tasks.equation_verification.generation.numeric import KINDS, SYMBOLIC
+from treemem.tasks.equation_verification.generation.numeric import KINDS, SYMBOLIC, exact_value, generate_numeric
 from treemem.tasks.equation_verification.task import EquationVerification, decoded_values
 from treemem.tasks.measured_models import unmeasured_models
 from treemem.trees.forest import Forest
@@ -53,6 +56,25 @@ def numeric_errors(model: Model, equations: Forest) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def reference_scores() -> dict[str, dict[str, float]]:
+    """Return what accuracies on the numeric test equations of the recipe mean, for each kind and all, as fractions.
+
+    ``majority``: the share of the majority class. ``calculator``: the accuracy, as published, of exact values. It is
+    below 1, because numbers have two decimals.
+    """
+    data = load_recipe("equation_verification/numeric").data
+    equations = generate_numeric(data.numeric, seed=data.seed)
+    equations = equations[equations.tree_data["split"] == "test"]
+    true, kind = equations.tree_data["label"] == 1, equations.tree_data["kind"]
+    sides = torch.tensor([[exact_value(side) for side in tree.children] for tree in equations], dtype=torch.float64)
+    correct = NumberDecoder.correct(*sides.T).numpy() == true
+    chosen = {name: (kind == number) | (name == _ALL) for number, name in enumerate((*KINDS, _ALL))}
+    return {
+        name: {"majority": max(true[here].mean(), 1 - true[here].mean()), "calculator": correct[here].mean()}
+        for name, here in chosen.items()
+    }
 
 
 def error_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

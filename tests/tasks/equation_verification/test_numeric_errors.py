@@ -7,7 +7,7 @@ import torch
 from treemem.model import Model
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.generation.numeric import KINDS, generate_numeric
-from treemem.tasks.equation_verification.numeric_errors import numeric_errors
+from treemem.tasks.equation_verification.numeric_errors import numeric_errors, reference_scores
 from treemem.trees.forest import Forest
 
 TASK = EquationVerification(numeric=True)
@@ -34,3 +34,12 @@ def test_a_network_that_always_decodes_one_number_has_its_distance_as_error_and_
     pairs = [(a < b) + 0.5 * (a == b) for a in distance[true] for b in distance[~true]]
     assert rows[-1]["separated"] == pytest.approx(np.mean(pairs))
     assert rows[-1]["accuracy"] == pytest.approx(np.mean((distance <= 1e-3 * np.maximum(np.abs(value), 0.5)) == true))
+
+
+def test_the_rounding_of_the_numbers_bounds_the_published_accuracy_but_not_where_they_are_exact() -> None:
+    scores = reference_scores()
+    assert [*scores] == [*KINDS, "all"]
+    assert scores["decimal"]["calculator"] == 1  # expansions have no rounding
+    for row in scores.values():
+        assert 0.5 <= row["majority"] < row["calculator"]
+    assert scores["function"]["calculator"] < 0.7
