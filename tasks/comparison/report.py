@@ -15,6 +15,9 @@ from treemem.runs.study import network_options
 from treemem.task import TASKS
 from treemem.tasks.comparison.comparison import BEYOND, Part
 
+_UNLIKE = 10
+"""Difference between seeds, in points, that the page names."""
+
 
 def task_of(part: Part) -> Any:
     """Return the task of a part."""
@@ -64,6 +67,27 @@ def _reads(network: NetworkConfig) -> str:
 def best_row(rows: Mapping[str, Records]) -> str:
     """Return the row with the best mean accuracy beyond training."""
     return max(rows, key=lambda row: scores({row: rows[row]}, BEYOND)[row][-1].accuracy)
+
+
+def majority_of(rows: Mapping[str, Records]) -> float:
+    """Return the share of the majority class beyond training, in percent."""
+    return 100 * (scores_on(next(iter(rows.values()))[0], BEYOND)[-1].majority or 0.0)
+
+
+def at_majority(rows: Mapping[str, Records]) -> list[str]:
+    """Return the rows with a mean accuracy beyond training below the majority class or less than a point above it."""
+    most = majority_of(rows) + 1
+    return [row for row, (*_, score) in scores(rows, BEYOND).items() if 100 * score.accuracy < most]
+
+
+def of_unlike_seeds(rows: Mapping[str, Records]) -> list[str]:
+    """Return the rows whose seeds differ by ten points or more beyond training, each with their accuracies."""
+    found = []
+    for row, runs in rows.items():
+        by_seed = [100 * scores_on(run, BEYOND)[-1].accuracy for run in runs]
+        if max(by_seed) - min(by_seed) >= _UNLIKE:
+            found.append(f"{row} ({', '.join(f'{value:.1f}' for value in by_seed)})")
+    return found
 
 
 def trial_table(part: Part, records: Records, rows: Sequence[str]) -> str:

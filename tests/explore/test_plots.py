@@ -86,11 +86,14 @@ def test_costs_have_a_panel_for_each_task_and_a_named_point_for_each_network(tmp
         "logic": {"trees": {"Tree-RNN": (1.0, 80.0), "TreeCell": (2.0, 85.0)}, "sequences": {"LSTM": (5.0, 65.0)}},
         "listops": {"trees": {"Tree-RNN": (3.0, 50.0)}},
     }
-    logic, listops = plot_costs(panels, tmp_path / "costs.svg", axes_names=("seconds", "accuracy")).axes
+    names = ("seconds", "accuracy")
+    logic, listops = plot_costs(panels, tmp_path / "costs.svg", axes_names=names, baselines={"logic": 40.0}).axes
     assert [axes.get_title() for axes in (logic, listops)] == ["logic", "listops"]
     assert [points.get_offsets().tolist() for points in logic.collections] == [[[1, 80], [2, 85]], [[5, 65]]]
     assert {text.get_text(): text.xy for text in logic.texts} == panels["logic"]["trees"] | panels["logic"]["sequences"]
-    assert [text.get_text() for text in logic.get_legend().get_texts()] == ["trees", "sequences"]
+    assert [text.get_text() for text in logic.get_legend().get_texts()] == ["trees", "sequences", "majority class"]
+    assert [line.get_ydata()[0] for line in logic.lines] == [40.0]
+    assert not listops.lines
     assert logic.get_xscale() == "log"
 
 
@@ -102,6 +105,8 @@ def test_names_of_near_points_do_not_cover_each_other(tmp_path: Path) -> None:
     (axes,) = figure.axes
     boxes = [text.get_window_extent() for text in axes.texts]
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    dots = axes.transData.transform(list(points.values()))
+    assert not any(box.contains(*dot) for box in boxes for dot in dots)
 
 
 def test_names_of_points_at_the_right_stay_within_the_axes(tmp_path: Path) -> None:

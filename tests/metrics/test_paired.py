@@ -42,8 +42,13 @@ def test_seeds_are_taken_together_for_the_interval_and_one_by_one_for_the_test()
     first = np.array([[True, True, False, True], [True, False, False, True]])
     second = np.array([[False, True, False, True], [True, True, False, True]])
     found = compare(first, second)
-    assert found.difference == 0
+    assert (found.difference, found.differences) == (0, (0.25, -0.25))
     assert (found.only_first, found.only_second, len(found.p_values)) == (1, 1, 2)
+
+
+def test_a_p_value_below_the_smallest_float_is_shown_as_a_bound() -> None:
+    ours = np.array([[True] * 2000, [True] * 2 + [False] * 1998])
+    assert compare(ours, np.zeros_like(ours)).p_text() == "<1e-300, 0.5"
 
 
 @pytest.mark.parametrize(

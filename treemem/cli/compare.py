@@ -61,7 +61,6 @@ def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
             missing.append(f"no paired statistics for {first} and {name}: {found}")
             continue
         low, high = found.interval
-        p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
         if reference.answers.keys() != network.answers.keys():
             own, theirs = (", ".join(map(str, sorted(each.answers))) for each in (reference, network))
             used = ", ".join(f"{a}" if a == b else f"{a} with {b}" for a, b in paired_seeds(reference, network))
@@ -70,7 +69,8 @@ def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
                 "means in the table above are over all seeds of each."
             )
         counts = [str(found.only_first), str(found.only_second)]
-        rows.append([name, f"{100 * found.difference:.2f}", f"{100 * low:.2f} to {100 * high:.2f}", *counts, p_values])
+        interval = f"{100 * low:.2f} to {100 * high:.2f}"
+        rows.append([name, f"{100 * found.difference:.2f}", interval, *counts, found.p_text()])
     about = "The same test examples: bootstrap over the examples, and McNemar's test for each seed"
     parts = [f"{about}\n\n{markdown_table(rows)}"] if len(rows) > 1 else []
     return "\n\n".join([*parts, *missing])

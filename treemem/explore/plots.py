@@ -207,6 +207,7 @@ def plot_costs(
     path: str | Path,
     *,
     axes_names: tuple[str, str],
+    baselines: Mapping[str, float] | None = None,
     title: str = "",
 ) -> Figure:
     """Plot points with a name each, with a panel for each task and a colour for each kind of point.
@@ -215,6 +216,7 @@ def plot_costs(
         panels: title of a panel to kind to name to ``(cost, value)``. Costs are on a logarithmic scale.
         path: the file to write, SVG if its name ends in ``.svg``, else PNG.
         axes_names: what costs and values are.
+        baselines: panel to the value of the majority class, a dashed line.
         title: title of the plot.
 
     Returns:
@@ -227,6 +229,8 @@ def plot_costs(
     for axes, (name, kinds) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for kind, points in kinds.items():
             axes.scatter(*zip(*points.values(), strict=True), label=kind)
+        if baselines is not None and name in baselines:
+            axes.axhline(baselines[name], color="grey", linestyle="dashed", label="majority class")
         axes.set_xscale("log")
         axes.margins(x=0.25)
         _name_points(axes, {label: place for points in kinds.values() for label, place in points.items()})
@@ -239,23 +243,32 @@ def plot_costs(
 
 
 def _name_points(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write each name right of its point, or left at the right edge; lower where a name above it stands in the way."""
+    """Write each name as near to its point as points and names written before leave room."""
     axes.autoscale_view()
-    height, letter, gap = 8, 4.5, 4  # of the font, in points
-    edge = axes.bbox.x1 * 72 / axes.figure.dpi
-    taken: list[tuple[float, float, float]] = []
-    for label, place in sorted(points.items(), key=lambda point: -point[1][1]):
-        point, bottom = axes.transData.transform(place) * 72 / axes.figure.dpi + (0, 3)
-        width = letter * len(label)
-        side = "left" if point + gap + width < edge else "right"
-        left = point + gap if side == "left" else point - gap - width
-        right = left + width
-        while any(left < end and begin < right and abs(bottom - other) < height for begin, end, other in taken):
-            bottom -= 1
-        taken.append((left, right, bottom))
-        above = bottom - axes.transData.transform(place)[1] * 72 / axes.figure.dpi
-        start = gap if side == "left" else -gap
-        axes.annotate(label, place, xytext=(start, above), textcoords="offset points", fontsize="x-small", ha=side)
+    scale = 72 / axes.figure.dpi
+    height, gap, radius = 8, 4, 3  # in points, as all lengths here
+    left, right = axes.bbox.x0 * scale, axes.bbox.x1 * scale
+    placed = {label: axes.transData.transform(place) * scale for label, place in points.items()}
+    taken = [(x - radius, x + radius, y - height / 2) for x, y in placed.values()]
+    for label, (x, y) in sorted(placed.items(), key=lambda point: -point[1][1]):
+        style = {"textcoords": "offset points", "fontsize": "x-small"}
+        text = axes.annotate(label, points[label], xytext=(0, 0), va="center", **style)
+        width = text.get_window_extent().width * scale
+        for shift in sorted(range(-60, 61), key=abs):
+            bottom = y - height / 2 + shift
+            starts = (start for start in (gap, -gap - width, -width / 2) if left < x + start < right - width)
+            free = [
+                start
+                for start in starts
+                if not any(
+                    x + start < end and begin < x + start + width and abs(bottom - other) < height
+                    for begin, end, other in taken
+                )
+            ]
+            if free:
+                text.set_position((free[0], shift))
+                taken.append((x + free[0], x + free[0] + width, bottom))
+                break
 
 
 def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "stack", title: str = "") -> Figure:

@@ -16,6 +16,7 @@ class Comparison:
 
     Attributes:
         difference: accuracy of the first minus that of the second, a fraction.
+        differences: of each seed.
         interval: confidence interval of the difference, by bootstrap over the examples.
         level: of the interval.
         only_first, only_second: number of examples that only one of them has correct, summed over the seeds.
@@ -23,11 +24,16 @@ class Comparison:
     """
 
     difference: float
+    differences: tuple[float, ...]
     interval: tuple[float, float]
     level: float
     only_first: int
     only_second: int
     p_values: tuple[float, ...]
+
+    def p_text(self) -> str:
+        """The p-values with two digits; one below the smallest float as a bound."""
+        return ", ".join(f"{value:.2g}" if value else "<1e-300" for value in self.p_values)
 
 
 def compare(
@@ -62,13 +68,15 @@ def compare(
     if not 0 < level < 1:
         raise RecipeError(f"level must lie between 0 and 1, not {level}")
     only_first, only_second = (ours & ~theirs).sum(1), (theirs & ~ours).sum(1)
-    own = (ours.astype(np.int64) - theirs).sum(0)
+    by_seed = ours.astype(np.int64) - theirs
+    own = by_seed.sum(0)
     values, counts = np.unique(own, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(own.size, counts / own.size, size=repeats)
     differences = drawn @ values / ours.size
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
     return Comparison(
         float(own.sum() / ours.size),
+        tuple(by_seed.mean(1).tolist()),
         (float(low), float(high)),
         level,
         int(only_first.sum()),

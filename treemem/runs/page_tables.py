@@ -109,13 +109,15 @@ def comparisons(rows: Mapping[str, Records], base: str, part: str) -> str:
         part: the split, file or rank.
     """
     counts = "only this one correct", f"only {base} correct"
-    head = ["network", "difference, points", "95 % interval", *counts, "McNemar's p by seed"]
+    head = ["network", "difference, points", "by seed", "95 % interval", *counts, "McNemar's p by seed"]
     lines: list[list[str]] = []
     for name, runs in rows.items():
         found = None if name == base else paired(runs, rows.get(base, []), part)
         if found is not None:
-            p_values = ", ".join(f"{value:.2g}" for value in found.p_values)
-            lines.append([name, *points(found), str(found.only_first), str(found.only_second), p_values])
+            difference, interval = points(found)
+            by_seed = ", ".join(f"{100 * value:+.2f}" for value in found.differences)
+            numbers = str(found.only_first), str(found.only_second)
+            lines.append([name, difference, by_seed, interval, *numbers, found.p_text()])
     return markdown_table([head, *lines]) if lines else ""
 
 

@@ -18,7 +18,7 @@ from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison import comparison
 from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, chosen_parts, divided, parts_of, run_part
-from treemem.tasks.comparison.report import summary_table
+from treemem.tasks.comparison.report import at_majority, majority_of, of_unlike_seeds, summary_table
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 STUDIES = ("small", "published")
@@ -72,6 +72,17 @@ def test_networks_that_read_tokens_count_in_prefix_form() -> None:
     assert f" {100 * np.mean(beyond):.2f} ± " in line
     assert "tokens" in line
     assert any(line.startswith("| Tree-LSTM ") and "gold trees" in line for line in table)
+
+
+def test_the_page_names_what_did_not_learn_and_what_only_some_seeds_learned() -> None:
+    part = next(part for part in PARTS if part.title == "small-logic")
+    rows = part.finished(read_study(RESULTS / FOLDER.page / f"{part.title}.jsonl"))
+    beyond = {row: [100 * run["scores"][BEYOND]["accuracy"][-1] for run in runs] for row, runs in rows.items()}
+    assert at_majority(rows) == [row for row, values in beyond.items() if np.mean(values) < majority_of(rows) + 1]
+    assert "RNN" in at_majority(rows)
+    assert "TreeCell" not in at_majority(rows)
+    unlike = [row for row, values in beyond.items() if np.ptp(values) >= 10]
+    assert [each.split(" (")[0] for each in of_unlike_seeds(rows)] == unlike
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.title)
