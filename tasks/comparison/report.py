@@ -10,7 +10,7 @@ from treemem.explore.tables import MAJORITY, markdown_table
 from treemem.metrics.score import Score
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn.sequence_encoder import SequenceEncoder
-from treemem.runs.page_tables import Records, metric, percent_of, scores, scores_on
+from treemem.runs.page_tables import Records, by_seed, metric, percent_of, scores, scores_on
 from treemem.runs.study import network_options
 from treemem.task import TASKS
 from treemem.tasks.comparison.comparison import BEYOND, Part
@@ -84,9 +84,9 @@ def of_unlike_seeds(rows: Mapping[str, Records]) -> list[str]:
     """Return the rows whose seeds differ by ten points or more beyond training, each with their accuracies."""
     found = []
     for row, runs in rows.items():
-        by_seed = [100 * scores_on(run, BEYOND)[-1].accuracy for run in runs]
-        if max(by_seed) - min(by_seed) >= _UNLIKE:
-            found.append(f"{row} ({', '.join(f'{value:.1f}' for value in by_seed)})")
+        values = [100 * scores_on(run, BEYOND)[-1].accuracy for run in runs]
+        if max(values) - min(values) >= _UNLIKE:
+            found.append(f"{row} ({by_seed(runs, BEYOND)})")
     return found
 
 

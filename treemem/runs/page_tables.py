@@ -67,6 +67,11 @@ def metric(runs: Records, part: str, name: str = "accuracy") -> str:
     return percent([scores_on(run, part)[-1].metrics[name] for run in runs])
 
 
+def by_seed(runs: Records, part: str) -> str:
+    """Return the accuracy of each run on a split, file or rank, in percent."""
+    return ", ".join(f"{100 * scores_on(run, part)[-1].accuracy:.1f}" for run in runs)
+
+
 def beyond(runs: Records, part: str, most: int) -> str:
     """Return the accuracy over all groups above ``most``; empty if a run has none."""
     values = []
@@ -115,9 +120,9 @@ def comparisons(rows: Mapping[str, Records], base: str, part: str) -> str:
         found = None if name == base else paired(runs, rows.get(base, []), part)
         if found is not None:
             difference, interval = points(found)
-            by_seed = ", ".join(f"{100 * value:+.2f}" for value in found.differences)
+            of_seeds = ", ".join(f"{100 * value:+.2f}" for value in found.differences)
             numbers = str(found.only_first), str(found.only_second)
-            lines.append([name, difference, by_seed, interval, *numbers, found.p_text()])
+            lines.append([name, difference, of_seeds, interval, *numbers, found.p_text()])
     return markdown_table([head, *lines]) if lines else ""
 
 
@@ -253,6 +258,14 @@ def tree_table(trees: Sequence[Mapping[str, Any]]) -> str:
             baselines = [name for name in part[average] if name not in ("f1", "agreement")]
             rows += [[f"_{name}_", *about, average, percent_of_known(part[average][name]), ""] for name in baselines]
     return markdown_table(rows)
+
+
+def sentence_f1(trees: Mapping[str, Any]) -> str:
+    """Return the F1 by sentence over the groups of a record of :func:`tree_table` together."""
+    groups = trees["groups"]
+    total = sum(group["sentences"] for group in groups)
+    runs = groups[0]["sentence"]["f1"]
+    return percent(sum(group["sentences"] * group["sentence"]["f1"][run] for group in groups) / total for run in runs)
 
 
 def tree_page_name(task: str, study: str, network: str) -> str:
