@@ -15,8 +15,11 @@ from benchmarks.operations import Operation, OperationWorkload
 from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
 from treemem import Vocabulary
 from treemem.nn import (
+    BeamTreeGRC,
     CRvNN,
+    EfficientBeamTreeGRC,
     GRUCell,
+    GumbelTreeLSTM,
     LSTMCell,
     Memory,
     MemoryCell,
@@ -305,12 +308,32 @@ def crvnn_batch(small: bool, dtype: torch.dtype) -> Operation:
     return Operation(sequences, leaves, run, others, ("uncompiled",))
 
 
+def joining_batch(network: Any, small: bool, dtype: torch.dtype) -> Operation:
+    """Sequences of 20 random vectors, composed by a network that chooses its tree. The baseline draws other noise."""
+    size, sequences, longest = (8, 5, 6) if small else (64, 32, 20)
+    torch.manual_seed(0)
+    encoder = network(size, Vocabulary(["x"], [])).to(measured_device(), dtype)
+    inputs = torch.randn(sequences, longest, size, dtype=dtype).to(measured_device()).requires_grad_()
+    lengths = torch.full((sequences,), longest)
+
+    def run(_: float, engine: str = "fused") -> Tensor:
+        encoder.engine = engine
+        encoded: Tensor = encoder.read(inputs, lengths).encoding
+        return encoded
+
+    leaves = {"inputs": inputs, **{name: each for name, each in encoder.named_parameters() if "embedding" not in name}}
+    return Operation(sequences, leaves, run, {"naive": partial(run, engine="naive")}, ())
+
+
 ENCODERS = (
     OperationWorkload("ordered memory random 50 tokens", partial(random_memory, False)),
     OperationWorkload("ordered memory random mixed", partial(random_memory, True)),
     OperationWorkload("ordered memory sharp mixed", sharp_memory),
     OperationWorkload("on-lstm 1150", on_lstm_batch),
     OperationWorkload("crvnn 64", crvnn_batch),
+    OperationWorkload("gumbel tree-lstm 64", partial(joining_batch, GumbelTreeLSTM)),
+    OperationWorkload("ebt-grc 64", partial(joining_batch, partial(EfficientBeamTreeGRC, beam_size=3))),
+    OperationWorkload("bt-grc 64", partial(joining_batch, partial(BeamTreeGRC, beam_size=3))),
     OperationWorkload("gru 128", partial(cell_batch, GRUCell, "gru")),
     OperationWorkload("lstm 128", partial(cell_batch, LSTMCell, "lstm")),
     OperationWorkload("gru 128 with attention", attending_gru_batch),
