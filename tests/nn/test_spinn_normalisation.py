@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from device_cases import VOCABULARY, network_case, outcome, placed
+from engine_parity import assert_same
+from fake_device import DEVICE, fake_device
 from toy_task import MoreX, toy_data
 
 import treemem
@@ -121,3 +124,13 @@ def test_the_engine_makes_no_difference() -> None:
         found.append(spinn(transitions="reinforced", engine=engine).read(inputs, lengths).encoding)
     assert torch.equal(*found)
     assert Model(MoreX(), CONFIG).needs_whole_batch == "normalisation='batch'"
+
+
+@pytest.mark.parametrize("options", SORTS[:3], ids=str)
+def test_a_device_gives_the_same(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    case = network_case(lambda: CONFIG.replace(**options).build(VOCABULARY), 3)
+    expected = outcome(placed(case, "cpu", torch.float64))
+    with fake_device():
+        found = {name: value.cpu() for name, value in outcome(placed(case, DEVICE, torch.float64)).items()}
+    assert_same(found, expected, str(options))

@@ -20,6 +20,7 @@ def normalised_transitions(
 
     That is what the tracker reads of nodes, of all sequences: one that has ended has its root on the stack and nothing
     else. And it is what the composition reads of nodes and of the tracker's ``h``, of the sequences that reduce.
+    On a GPU the host waits at each step.
 
     Args:
         leaves: ``[sequences, longest, 2 * hidden_size]``, finite at padding.
