@@ -80,8 +80,8 @@ class SPINN(TransitionEncoder):
         reward: of ``"reinforced"``: ``"accuracy"``, 1 for a correct answer, or ``"log"``, ``-log(1 - p)`` of its
             probability.
         baseline: what the reward is compared with: ``"ema"``, an average of the rewards so far; ``"greedy"``, the
-            reward of the likelier transitions; ``"value"``, what an LSTM of 100 units over the tokens' vectors
-            predicts, trained with them by the loss ``"value"``; or ``"none"``.
+            reward of the likelier transitions; ``"left"``, that of left-branching trees; ``"value"``, what an LSTM of
+            100 units over the tokens' vectors predicts, trained with them by the loss ``"value"``; or ``"none"``.
         credited_steps: which steps the reward is credited to: ``"free"``, those where both transitions were possible,
             which gives the gradient of the expected reward; or ``"all"``, as the authors' code does.
         normalisation: ``"none"``, or the published variant ``"batch"``, whose results depend on the batch; see above.
