@@ -27,12 +27,19 @@ Parameters = dict[str, torch.Tensor]
 
 
 def weights(own: Parameters) -> SPINNWeights:
-    """Our weights of their parameters: both children in one matrix, the tracker's gates in blocks."""
+    """Our weights of their parameters: maps and norms of parts as one, the tracker's gates in blocks."""
     size = own["reduce.left.weight"].shape[1]
     bias = own["reduce.left.bias"]
     ones = torch.zeros_like(bias)
     ones[size : 3 * size] = 1  # which their code adds to the forget gates
     cell = Affine(torch.cat([own["reduce.left.weight"], own["reduce.right.weight"]], 1), bias + ones)
+    norms = ()
+    if "reduce.left_ln.a2" in own:
+        composed, tops = ("reduce.left", "reduce.right"), ("tracker.buf", "tracker.stack1", "tracker.stack2")
+        norms = tuple(
+            Affine(*(torch.cat([own[f"{name}_ln.{part}"] for name in names]) for part in ("a2", "b2")))
+            for names in (composed, tops, ("reduce.track",))
+        )
     if "tracker.buf.weight" not in own:
         return SPINNWeights(cell, None)
     inputs = torch.cat([own[f"tracker.{name}.weight"] for name in ("buf", "stack1", "stack2")], 1)
@@ -42,7 +49,7 @@ def weights(own: Parameters) -> SPINNWeights:
         own["reduce.track.weight"],
         Affine(own["transition_net.weight"], own["transition_net.bias"]),
     )
-    return SPINNWeights(cell, tracker)
+    return SPINNWeights(cell, tracker, norms)
 
 
 def blocks(values: torch.Tensor) -> torch.Tensor:
@@ -128,6 +135,7 @@ _reinforced: Any = partial(check_spinn, further_loss=policy_loss)
 CHECKS: dict[str, Callable[[Arrays], None]] = {
     "spinn_given.npz": partial(check_spinn, further_loss=no_loss),
     "spinn_tracker.npz": partial(check_spinn, further_loss=transition_loss),
+    "spinn_tracker_norm.npz": partial(check_spinn, further_loss=transition_loss),
     "rl_spinn_sampled.npz": _reinforced,
     "rl_spinn_greedy.npz": _reinforced,
 }

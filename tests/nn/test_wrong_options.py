@@ -110,7 +110,7 @@ LAYERS = [
     (DIORA, {"outside": "no"}, "outside must be True or False, not 'no'"),
     (SPINN, {"transitions": "given"}, "transitions='given' is none of gold, predicted, reinforced"),
     (SPINN, {"tracker_size": 0}, "transitions='predicted' needs a tracker; set tracker_size"),
-    (SPINN, {"baseline": "mean"}, "baseline='mean' is none of ema, greedy, value, none"),
+    (SPINN, {"baseline": "mean"}, "baseline='mean' is none of ema, greedy, left, value, none"),
     (SPINN, {"credited_steps": "some"}, "credited_steps='some' is none of free, all"),
     (RRNet, {"policy_size": 0}, "policy_size must be at least 1, not 0"),
     (RRNet, {"embedding_size": 4}, "RRNet has no option 'embedding_size'"),

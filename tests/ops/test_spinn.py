@@ -20,6 +20,7 @@ from treemem.ops.spinn import (
     run_transitions,
     transition_actions,
 )
+from treemem.ops.spinn.normalised import normalised
 
 SIZE, TRACKER = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
@@ -64,7 +65,9 @@ def uniform_of(lengths: tuple[int, ...], seed: int, engine: SPINNEngine) -> Any:
     return uniform
 
 
-def run(lengths: tuple[int, ...], engine: SPINNEngine, seed: int, sort: str) -> dict[str, Tensor]:
+def run(
+    lengths: tuple[int, ...], engine: SPINNEngine, seed: int, sort: str, norms: tuple[Affine, ...] = ()
+) -> dict[str, Tensor]:
     leaves = leaves_of(lengths).requires_grad_()
     own = [each.requires_grad_() for each in tensors(seed, tracker=sort != "given")]
     length = torch.tensor(lengths, dtype=torch.int64)
@@ -74,7 +77,8 @@ def run(lengths: tuple[int, ...], engine: SPINNEngine, seed: int, sort: str) -> 
         given = torch.randint(0, 2, (len(lengths), max(steps, 0)), generator=torch.Generator().manual_seed(seed))
     elif sort == "sampled":
         policy = Policy(0.7, uniform_of(lengths, seed, engine))
-    found = run_transitions(leaves, length, weights(own), given=given, policy=policy, engine=engine)
+    own_weights = weights(own)._replace(norms=norms)
+    found = run_transitions(leaves, length, own_weights, given=given, policy=policy, engine=engine)
     outputs = [found.roots, *([] if found.logits is None else [found.logits])]
     weighted = [(torch.cos(torch.arange(each.numel())).view(each.shape) * each).sum() for each in outputs]
     torch.stack([*weighted, 0 * own[0].sum()]).sum().backward()
@@ -92,6 +96,58 @@ def test_the_fused_engine_equals_the_naive_one(sort: str, lengths: tuple[int, ..
     for seed in range(3):
         expected, found = (run(lengths, engine, seed, sort) for engine in ENGINES)
         assert_same(found, expected, f"seed {seed}")
+
+
+def norms() -> tuple[Affine, ...]:
+    torch.manual_seed(2)
+    shapes = (2, SIZE), (3, SIZE), (1, TRACKER)
+    return tuple(Affine(*torch.randn(2, *shape).double()) for shape in shapes)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize("sort", ["given", "given, tracker", "greedy", "sampled"])
+def test_without_the_normalisation_itself_the_normalised_run_equals_the_plain_one(
+    monkeypatch: pytest.MonkeyPatch, sort: str, lengths: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr("treemem.ops.spinn.normalised.normalised", lambda values, norm: values)
+    for seed in range(3):
+        expected, found = (run(lengths, "fused", seed, sort, own) for own in ((), norms()))
+        assert_same(found, expected, f"seed {seed}")
+
+
+def test_a_part_is_normalised_over_all_its_entries() -> None:
+    torch.manual_seed(0)
+    values, (gain, bias) = 3 * torch.randn(5, 2, 4).double() + 1, torch.randn(2, 2, 4).double()
+    found = normalised(values, Affine(gain, bias))
+    for part in range(2):
+        own = values[:, part].numpy()
+        standard = torch.from_numpy((own - own.mean()) / (own.std(ddof=1) + 1e-5))
+        torch.testing.assert_close(found[:, part], gain[part] * standard + bias[part])
+    equal = torch.zeros(5, 2, 4, dtype=torch.float64, requires_grad=True)
+    start = normalised(equal, Affine(gain, bias))
+    torch.testing.assert_close(start, bias.expand(5, 2, 4))
+    start.sum().backward()
+    assert equal.grad is not None
+    assert equal.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_normalisation_reads_all_sequences_that_are_not_empty_in_any_order(engine: SPINNEngine) -> None:
+    """Given are left-branching trees: what a tree becomes depends on a sequence that ended long ago."""
+    own, lengths = weights(tensors())._replace(norms=norms()), torch.tensor([4, 0, 1, 2])
+    leaves = leaves_of((4, 0, 1, 2))
+    given = torch.ones(4, 9, dtype=torch.int64)
+
+    def roots(rows: list[int]) -> Tensor:
+        found = run_transitions(leaves[rows], lengths[rows], own, given=given[: len(rows)], engine=engine)
+        return found.roots
+
+    expected = roots([0, 1, 2, 3])
+    assert not expected[1].any()
+    for rows in ([3, 2, 0, 1], [2, 0, 3]):
+        torch.testing.assert_close(roots(rows), expected[rows])
+    assert not torch.allclose(roots([0, 3])[0], expected[0])
+    torch.testing.assert_close(roots([2]), expected[2:3])  # of one token; nothing is composed
 
 
 TREES_OF_FOUR = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 
@@ -26,6 +26,8 @@ from treemem.ops.sequence_lengths import within
 from treemem.ops.spinn import Policy, SPINNEngine, SPINNWeights, TrackerWeights, TransitionRun, run_transitions
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
+
+Normalisation = Literal["none", "batch"]
 
 
 class SPINN(TransitionEncoder):
@@ -55,8 +57,13 @@ class SPINN(TransitionEncoder):
     Its weight is 1 unless the training has another one in ``auxiliary_losses``.
 
     This is what the authors' code runs. Where it adds 1 to the forget gates of the composition, their biases start at 1
-    here. Its optional normalisation, over all entries of a batch, is left out, as is its prior over transitions. Maps
+    here. Its normalisation over a batch is an option, see below. Its prior over transitions is left out. Maps
     start as He et al. 2015 have it, biases at 0.
+
+    With ``normalisation="batch"``, an option of that code, ``b``, ``s_1``, ``s_2``, ``l``, ``r`` and the ``t`` of the
+    composition are normalised before their maps: ``gain * (x - mean) / (deviation + 1e-5) + bias``. Mean and deviation
+    are those of all entries of a step: for the tracker of all sequences that are not empty, ended ones too, for the
+    composition of those that reduce. So the other sequences of a batch change a result, in evaluation too.
 
     The outputs at the tokens are ``h`` of the leaves. The trace has ``"joined"``, ``[sequences, longest]``: the number
     of the composition, from 1, that joins the constituent that begins at a token with what is before it; 0 at the
@@ -73,16 +80,19 @@ class SPINN(TransitionEncoder):
         reward: of ``"reinforced"``: ``"accuracy"``, 1 for a correct answer, or ``"log"``, ``-log(1 - p)`` of its
             probability.
         baseline: what the reward is compared with: ``"ema"``, an average of the rewards so far; ``"greedy"``, the
-            reward of the likelier transitions; ``"value"``, what an LSTM of 100 units over the tokens' vectors
-            predicts, trained with them by the loss ``"value"``; or ``"none"``.
+            reward of the likelier transitions; ``"left"``, that of left-branching trees; ``"value"``, what an LSTM of
+            100 units over the tokens' vectors predicts, trained with them by the loss ``"value"``; or ``"none"``.
         credited_steps: which steps the reward is credited to: ``"free"``, those where both transitions were possible,
             which gives the gradient of the expected reward; or ``"all"``, as the authors' code does.
+        normalisation: ``"none"``, or the published variant ``"batch"``, whose results depend on the batch; see above.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
         engine: ``"fused"`` (``"auto"``) runs all sequences at once on a thin stack, with a backward pass written by
-            hand. ``"naive"``: sequence by sequence. Both give the same results, but sample other transitions.
+            hand. ``"naive"``: sequence by sequence. Both give the same results, but sample other transitions. With
+            ``normalisation="batch"`` both run all sequences step by step, with torch's gradients.
 
     Raises:
-        RecipeError: an option that is unknown or outside its range, or a policy without a tracker.
+        RecipeError: an option that is unknown or outside its range, a policy without a tracker, or a normalisation of
+            width 1.
 
     Example:
         >>> from treemem import Tree, TreeBatch, Vocabulary
@@ -108,6 +118,7 @@ class SPINN(TransitionEncoder):
         reward: Reward = "accuracy",
         baseline: Baseline = "ema",
         credited_steps: CreditedSteps = "free",
+        normalisation: Normalisation = "none",
         form: TokenForm = "function",
         embedding_size: int | None = None,
         embedding_bound: float | None = None,
@@ -122,19 +133,28 @@ class SPINN(TransitionEncoder):
         )
         if not checked_count("tracker_size", tracker_size, least=0) and transitions != "gold":
             raise RecipeError(f"transitions={transitions!r} needs a tracker; set tracker_size")
+        self.normalisation: Normalisation = checked_choice("normalisation", normalisation, get_args(Normalisation))
+        if normalisation == "batch" and 1 in (hidden_size, tracker_size):
+            raise RecipeError("normalisation='batch' needs a hidden_size and a tracker_size other than 1")
         self.engine = engine
         self.leaves = LinearStateLeaves(self.embedding_size, hidden_size)
         self.cell = _Cell(hidden_size)
         self.tracker = _Tracker(hidden_size, tracker_size) if tracker_size else None
+        self.norms = _Norms(hidden_size, tracker_size) if normalisation == "batch" else None
         self.add_value()
 
     @property
     def has_policy(self) -> bool:
         return self.tracker is not None
 
+    @property
+    def needs_whole_batch(self) -> str | None:
+        return None if self.norms is None else f"normalisation={self.normalisation!r}"
+
     def weights(self) -> SPINNWeights:
         """The weights above the leaves, as the operation takes them."""
-        return SPINNWeights(Affine.of(self.cell.map), None if self.tracker is None else self.tracker.weights())
+        tracker = None if self.tracker is None else self.tracker.weights()
+        return SPINNWeights(Affine.of(self.cell.map), tracker, () if self.norms is None else self.norms.weights())
 
     def run(
         self, inputs: torch.Tensor, lengths: torch.Tensor, given: torch.Tensor | None, policy: Policy
@@ -183,3 +203,26 @@ class _Tracker(torch.nn.Module):
         return TrackerWeights(
             Affine.of(self.input_map), self.lateral_map.weight, self.cell_map.weight, Affine.of(self.transition_map)
         )
+
+
+class _Norms(torch.nn.Module):
+    """Gains and biases of the normalisation over a batch."""
+
+    def __init__(self, hidden_size: int, tracker_size: int) -> None:
+        super().__init__()
+        shapes = {"composed": (2, hidden_size)}
+        if tracker_size:
+            shapes |= {"tops": (3, hidden_size), "tracked": (1, tracker_size)}
+        self.gain = torch.nn.ParameterDict({name: torch.empty(shape) for name, shape in shapes.items()})
+        self.bias = torch.nn.ParameterDict({name: torch.empty(shape) for name, shape in shapes.items()})
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set gains to 1 and biases to 0."""
+        for gain, bias in self.weights():
+            torch.nn.init.ones_(gain)
+            torch.nn.init.zeros_(bias)
+
+    def weights(self) -> tuple[Affine, ...]:
+        """The parameters as the operation takes them."""
+        return tuple(Affine(gain, bias) for gain, bias in zip(self.gain.values(), self.bias.values(), strict=True))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -19,14 +20,14 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
-from treemem.ops.spinn import Policy, TransitionRun, policy_steps, transition_actions
+from treemem.ops.spinn import REDUCE, Policy, TransitionRun, policy_steps, transition_actions
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.reductions import token_reductions
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 Transitions = Literal["gold", "predicted", "reinforced"]
-Baseline = Literal["ema", "greedy", "value", "none"]
+Baseline = Literal["ema", "greedy", "left", "value", "none"]
 Reward = Literal["accuracy", "log"]
 CreditedSteps = Literal["free", "all"]
 _VALUE_SIZE = 100  # as in the authors' code of RL-SPINN
@@ -59,6 +60,7 @@ class TransitionEncoder(JoiningEncoder):
     """
 
     temperature: SettableOption[float] = SettableOption(checked_scale)
+    _is_left_branching = False
 
     def __init__(
         self, hidden_size: int, vocabulary: Vocabulary, options: TransitionOptions, tokens: TokenOptions
@@ -107,12 +109,23 @@ class TransitionEncoder(JoiningEncoder):
             return {"policy": 1.0} if self.value is None else {"policy": 1.0, "value": 1.0}
         return {} if not self.has_policy else {"transitions": 1.0}
 
+    @contextmanager
+    def left_branching(self) -> Iterator[None]:
+        """Within: the transitions are those of the left-branching tree of each sequence."""
+        self._is_left_branching = True
+        try:
+            yield
+        finally:
+            self._is_left_branching = False
+
     def further_inputs(self, batch: TreeBatch | TokenBatch, items: torch.Tensor) -> dict[str, Any]:
-        """Return the transitions of the trees of a batch, if they are needed.
+        """Return the transitions of the trees of a batch, if they are needed, or of left-branching ones.
 
         Raises:
             GraphError: a batch of sequences, which have no trees.
         """
+        if self._is_left_branching:  # a reduce that is not possible is replaced by a shift
+            return {"given": torch.full((len(items), max(2 * items.shape[1] - 1, 0)), REDUCE)}
         if not self._needs_trees:
             return {}
         if isinstance(batch, TokenBatch):

@@ -47,7 +47,7 @@ class PolicyGradient(Learner):
             reward = sign * of_kind.clamp(min=torch.finfo(outputs.dtype).tiny).log().to(outputs.dtype)
         return to_device(reward, outputs.device)
 
-    def greedy_reward(self, batch: Batch, targets: Mapping[str, Tensor], kind: Reward) -> Tensor:
-        """Return the reward of the likeliest trees, ``[examples]``."""
+    def evaluation_reward(self, batch: Batch, targets: Mapping[str, Tensor], kind: Reward) -> Tensor:
+        """Return the reward in evaluation mode, without samples and gradients, ``[examples]``."""
         with in_evaluation_mode(self.model), self.fabric.autocast():
             return self.reward(self.model(batch).float(), targets, kind)

@@ -59,7 +59,7 @@ class ProximalPolicy(PolicyGradient):
         if batch.num_examples:
             output = self.run(batch)
             reward = self.reward(output.outputs.detach(), targets, "likelihood")
-            cost = self.greedy_reward(batch, targets, "likelihood") - reward
+            cost = self.evaluation_reward(batch, targets, "likelihood") - reward
             losses[MAIN_LOSS] = self.model.task.loss(output.outputs, targets)
         total = self.update(losses)
         cost = self.scaled(cost)

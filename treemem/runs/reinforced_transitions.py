@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -71,9 +72,11 @@ class ReinforcedTransitions(PolicyGradient):
         return SumCount(-(log_probability * credited * of_trees[:, None]).sum(), steps)
 
     def _baseline(self, batch: Batch, targets: Mapping[str, Tensor]) -> Tensor | float:
-        baseline = self.model.encoder.baseline
-        if baseline == "greedy":
-            return self.greedy_reward(batch, targets, self._kind)
+        encoder: Any = self.model.encoder
+        baseline = encoder.baseline
+        if baseline in ("greedy", "left"):
+            with encoder.left_branching() if baseline == "left" else nullcontext():
+                return self.evaluation_reward(batch, targets, self._kind)
         return self.average if baseline == "ema" else 0.0
 
     def _predicted(self, value: Tensor, reward: Tensor) -> tuple[Tensor, SumCount]:

@@ -16,6 +16,7 @@ from treemem.ops.affine import linear
 from treemem.ops.sequence_lengths import within
 from treemem.ops.spinn.fused import Problem, fused_transitions
 from treemem.ops.spinn.naive import Transitions, naive_transitions
+from treemem.ops.spinn.normalised import normalised_transitions
 from treemem.ops.spinn.weights import REDUCE, Policy, SPINNWeights
 
 SPINNEngine = Literal["auto", "fused", "naive"]
@@ -71,7 +72,7 @@ def run_transitions(
     policy: Policy | None = None,
     engine: SPINNEngine = "auto",
 ) -> TransitionRun:
-    """Run the transitions of sequences, each as if it were alone.
+    """Run the transitions of sequences, each as if it were alone unless ``weights`` have norms.
 
     A transition that is not possible is replaced by the other one: a reduce of fewer than two nodes, and a shift after
     the last token.
@@ -80,10 +81,11 @@ def run_transitions(
         leaves: ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``, on the right of each sequence padding of any
             content.
         lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
-        weights: of cell and tracker.
+        weights: of cell and tracker. With norms the sequences that are not empty have an effect on each other.
         given: transitions, int64 ``[sequences, 2 * longest - 1]``, where the leaves are.
         policy: chooses transitions if none are given; by default the likelier one.
-        engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but draw other numbers.
+        engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but draw other numbers. With norms
+            both run all sequences step by step, with torch's gradients.
 
     Raises:
         RecipeError: an unknown engine.
@@ -95,6 +97,8 @@ def run_transitions(
         own: torch.Tensor, own_lengths: torch.Tensor, sizes: list[int], own_given: torch.Tensor | None
     ) -> SortedRun:
         problem = Problem(own_lengths, sizes, own_given, policy, transition)
+        if weights.norms:
+            return SortedRun(*normalised_transitions(own, weights, problem))
         roots, tracked, actions, chosen = fused_transitions(own, weights, problem)
         return SortedRun(roots, None if transition is None else linear(tracked, transition), actions, chosen)
 
@@ -104,7 +108,7 @@ def run_transitions(
         leaves.shape[2],
         given,
         engine,
-        naive=lambda own, own_given: naive_transitions(own, weights, policy, own_given),
+        naive=None if weights.norms else lambda own, own_given: naive_transitions(own, weights, policy, own_given),
         fused=fused,
         has_logits=transition is not None,
     )
@@ -130,7 +134,7 @@ def run_engine(
     given: torch.Tensor | None,
     engine: SPINNEngine,
     *,
-    naive: Callable[[torch.Tensor, list[int] | None], Transitions],
+    naive: Callable[[torch.Tensor, list[int] | None], Transitions] | None,
     fused: Fused,
     has_logits: bool,
 ) -> TransitionRun:
@@ -142,7 +146,7 @@ def run_engine(
         width: of the roots.
         given: see :func:`run_transitions`.
         engine: which one.
-        naive: runs one sequence.
+        naive: runs one sequence; None: ``fused`` runs on both engines.
         fused: runs all.
         has_logits: whether there is a policy.
 
@@ -164,7 +168,7 @@ def run_engine(
     if given is not None:
         given = given.index_select(0, order_there)
     values = values.index_select(0, order_there)[:, :most]
-    if engine == "naive":
+    if engine == "naive" and naive is not None:
         lists = None if given is None else given.tolist()
         every = [
             naive(values[row, :length], None if lists is None else lists[row])

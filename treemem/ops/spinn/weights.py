@@ -35,10 +35,14 @@ class SPINNWeights(NamedTuple):
         cell: of the Tree-LSTM of two children, ``[5 * hidden_size, 2 * hidden_size]``, in the blocks of
             :data:`treemem.ops.tree_lstm.step.GATES`.
         tracker: None: transitions are given, and compositions read nothing but their children.
+        norms: gains and biases of the normalisation over a batch; empty: there is none. Of the two nodes that the cell
+            reads, ``[2, hidden_size]`` each; with a tracker also of the three nodes that it reads,
+            ``[3, hidden_size]``, and of its ``h`` that the cell reads, ``[1, tracker_size]``.
     """
 
     cell: Affine
     tracker: TrackerWeights | None
+    norms: tuple[Affine, ...] = ()
 
 
 class Policy(NamedTuple):
