@@ -27,6 +27,7 @@ from treemem.ops.disjoint_tree_lstm import (
     tree_plan,
 )
 from treemem.ops.pair_by_pair import joining_steps, joins_of
+from treemem.ops.second_derivative import refuse_transforms
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
@@ -162,6 +163,7 @@ class DisjointTreeLSTM(JoiningEncoder):
         Raises:
             GraphError: inputs of another width, or lengths that do not fit them.
         """
+        refuse_transforms(type(self).__name__, ", on any engine; use torch.autograd")
         on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
         present = within(to_device(on_cpu, inputs.device), inputs.shape[1])[:, :, None]
         with torch.autocast(inputs.device.type, enabled=False):
@@ -186,6 +188,7 @@ class DisjointTreeLSTM(JoiningEncoder):
 
     def policy(self, batch: SequenceBatch, plan: TreePlan) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the log probability of given trees over a batch, and the entropy, as the trace has them."""
+        refuse_transforms(type(self).__name__, ", on any engine; use torch.autograd")
         items, lengths = self.items(batch)
         inputs = self._parser_inputs(items)
         with torch.autocast(inputs.device.type, enabled=False):

@@ -17,6 +17,7 @@ from treemem.ops.beam_tree.soft import soft_search
 from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise
 from treemem.ops.gated_recursive import gated_levels
+from treemem.ops.second_derivative import refuse_transforms_unless_naive
 
 BeamTreeEngine = Literal["auto", "fused", "naive"]
 
@@ -65,6 +66,7 @@ def beam_trees(
         RecipeError: an unknown engine.
     """
     checked_choice("engine", engine, get_args(BeamTreeEngine))
+    refuse_transforms_unless_naive(engine)
     if engine == "naive":
         return _naive(leaves, lengths, weights, beam_size, soft=soft, noise=noise, dropout=dropout, trace=trace)
     order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]

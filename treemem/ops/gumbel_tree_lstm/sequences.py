@@ -13,6 +13,7 @@ from treemem.ops.gumbel_tree_lstm.fused import Problem, fused_trees
 from treemem.ops.gumbel_tree_lstm.naive import naive_tree
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
 from treemem.ops.pair_by_pair import joining_steps, joins_of
+from treemem.ops.second_derivative import refuse_transforms_unless_naive
 
 GumbelTreeEngine = Literal["auto", "fused", "naive"]
 
@@ -60,6 +61,7 @@ def gumbel_trees(
         RecipeError: an unknown engine.
     """
     checked_choice("engine", engine, get_args(GumbelTreeEngine))
+    refuse_transforms_unless_naive(engine)
     order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
     sequences, longest, width = leaves.shape
     roots = leaves.new_zeros(sequences, width)
