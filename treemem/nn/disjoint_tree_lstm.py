@@ -57,11 +57,11 @@ class DisjointTreeLSTM(JoiningEncoder):
 
     This is what the authors' code runs. There ``tanh`` works in place, so that a node hands ``tanh(m)`` to its parent
     and not ``m``. The weights of the cells start orthogonal, the biases of the forget gates at 1, ``q`` from the normal
-    distribution of deviation 0.01; what reads the tokens' vectors starts as He et al. 2015 have it.
+    distribution of deviation 0.01. What reads the tokens' vectors starts with the He initialisation.
 
     The outputs at the tokens are ``h`` of the leaves of the composition. The trace has ``"joined"``, ``[sequences,
-    longest]``: the step, from 1, at which the constituent that begins at a token is joined with what is before it; 0 at
-    the first token. In training it always has the ``"log_probability"`` of the tree and the ``"entropy"`` of the
+    longest]``: the step, from 1, that joins the constituent that begins at a token with the constituent on its left; 0
+    at the first token. In training it always has the ``"log_probability"`` of the tree and the ``"entropy"`` of the
     choices, ``[sequences]``, and ``"places"``, ``[sequences, longest - 1]``: which pair each step chose, from 0. The
     entropy of a step is divided by the logarithm of the number of pairs; ``"entropy"`` is the mean over the steps with
     more than one pair.

@@ -28,9 +28,9 @@ class BeamTrees(NamedTuple):
     Attributes:
         encoding: the mean of the roots, weighted by the probabilities of the beams, ``[sequences, hidden_size]``; 0 for
             an empty sequence.
-        joined: in the likeliest tree, the step at which the constituent that begins at a token is joined with what is
-            before it, from 1; ``[sequences, longest]``, 0 at the first token and at padding, NaN if the probabilities
-            are not finite. None unless it was asked for.
+        joined: in the likeliest tree, the step, from 1, that joins the constituent that begins at a token with the
+            constituent on its left; ``[sequences, longest]``, 0 at the first token and at padding, NaN if the
+            probabilities are not finite. None unless it was asked for.
     """
 
     encoding: torch.Tensor

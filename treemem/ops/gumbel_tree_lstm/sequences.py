@@ -25,7 +25,7 @@ class GumbelTrees(NamedTuple):
         roots: ``[h; c]``, ``[sequences, 2 * hidden_size]``; 0 for an empty sequence.
         compositions: ``[h; c]`` of the inner nodes in the order in which they were composed,
             ``[sequences, longest - 1, 2 * hidden_size]``; 0 after the last one.
-        joined: the step at which the constituent that begins at a token is joined with what is before it, from 1;
+        joined: the step, from 1, that joins the constituent that begins at a token with the constituent on its left;
             ``[sequences, longest]``, 0 at the first token and at padding, NaN if the root is not finite. None unless it
             was asked for.
     """

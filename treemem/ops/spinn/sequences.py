@@ -39,7 +39,7 @@ class TransitionRun(NamedTuple):
     chosen: torch.Tensor
 
     def joined(self, lengths: torch.Tensor) -> torch.Tensor:
-        """Return the number of the composition, from 1, that joins what begins at a token with what is before it.
+        """Return which composition, from 1, joins the constituent that begins at a token with the one on its left.
 
         Args:
             lengths: int64 ``[sequences]``, on the CPU. The host waits once.
