@@ -19,7 +19,7 @@ from treemem.explore import explore
 from treemem.explore.explorer import page_data
 from treemem.induction import induced_trees, sentence_f1
 from treemem.model import Model
-from treemem.networks import NetworkConfig
+from treemem.networks import NETWORKS, NetworkConfig
 from treemem.nn.encoder import Encoder
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.schedule.tree_batch import TreeBatch
@@ -143,6 +143,20 @@ def test_pointers_outputs_and_induced_trees_of_an_ordered_memory_are_its_own() -
         assert page.values("slots", row) == rounded(held[int(states.lengths[number]) - 1].tolist())
         given = model.task.parse(EXPRESSIONS[number])
         assert sequence["f1"] == f"{100 * sentence_f1(given, found[number]):.1f}"
+
+
+INDUCING = [name for name in NETWORKS.names() if getattr(NETWORKS.find(name), "can_induce_trees", False) is True]
+
+
+@pytest.mark.parametrize("name", INDUCING)
+def test_every_network_that_induces_trees_shows_them(name: str) -> None:
+    model = listops_model(name, **({"chunk_size": 2} if name == "ONLSTM" else {}))
+    page = page_data(model, EXPRESSIONS)
+    expected = [
+        [node.arity for node in tree.postorder()]
+        for tree in model.encoder.induced_trees(whole_batch(model, EXPRESSIONS))
+    ]
+    assert [example["sequences"][0]["induced"] for example in page["examples"]] == expected
 
 
 def test_distances_of_an_on_lstm_are_told_for_each_token_and_layer() -> None:

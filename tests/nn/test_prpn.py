@@ -88,15 +88,6 @@ def test_batches_without_tokens_have_encodings_of_zero(shape: tuple[int, int], t
     assert found.trace["distance"].shape == shape
 
 
-def test_sequences_longer_than_a_recursion_limit() -> None:
-    model = model_of(num_layers=1).eval()
-    tokens = torch.randint(1, 6, (1, 1500))
-    with torch.no_grad():
-        assert model(TokenBatch(tokens, torch.tensor([1500]))).outputs.isfinite().all()
-    (tree,) = model.induced_trees(TokenBatch(tokens, torch.tensor([1500])))
-    assert sum(1 for _ in tree.leaves()) == 1500
-
-
 def test_induced_trees_are_read_from_the_distances_after_an_end_of_sentence() -> None:
     model = model_of(input_dropout=0.5, dropout=0.5).train()
     sentences = [[1, 2, 3, 4, 5], [5], [2, 1]]

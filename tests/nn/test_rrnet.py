@@ -54,12 +54,3 @@ def test_the_likelihood_of_gold_transitions_is_learned() -> None:
         optimizer.step()
     assert float(loss.detach()) < 0.1
     assert [str(tree) for tree in network.induced_trees(batch)] == ["(X (X a b) c)", "(X c (X b a))"]
-
-
-def test_sequences_longer_than_a_recursion_limit() -> None:
-    tokens = TokenBatch(torch.randint(0, 3, (1, 1200)), torch.tensor([1200]))
-    network = rrnet().eval()
-    with torch.no_grad():
-        assert network(tokens).root.isfinite().all()
-    (tree,) = network.induced_trees(tokens)
-    assert sum(1 for _ in tree.leaves()) == 1200

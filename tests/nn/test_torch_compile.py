@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
-from torch.func import functional_call, grad
+from torch.func import functional_call, grad, vmap
 
 from treemem import Forest, TreeBatch, Vocabulary
-from treemem.nn import LSTM, MemoryRNN, OrderedMemory, Transformer, TreeLSTM
+from treemem.nn import (
+    DIORA,
+    LSTM,
+    ONLSTM,
+    SPINN,
+    BeamTreeGRC,
+    CRvNN,
+    DisjointTreeLSTM,
+    EfficientBeamTreeGRC,
+    GumbelTreeLSTM,
+    MemoryRNN,
+    OrderedMemory,
+    RRNet,
+    Transformer,
+    TreeLSTM,
+)
 
 FOREST = Forest.from_trees(["(f x y)", "(f (f x y) x)"])
 VOCABULARY = Vocabulary.from_forest(FOREST)
 LAYERS = [TreeLSTM, LSTM, OrderedMemory, Transformer]
+CHOOSING: dict[str, Callable[..., torch.nn.Module]] = {
+    "EfficientBeamTreeGRC": EfficientBeamTreeGRC,
+    "BeamTreeGRC": BeamTreeGRC,
+    "BeamTreeGRC with OneSoft": partial(BeamTreeGRC, top_k="onesoft"),
+    "GumbelTreeLSTM": GumbelTreeLSTM,
+    "CRvNN": CRvNN,
+    "SPINN": SPINN,
+    "RL-SPINN": partial(SPINN, transitions="reinforced"),
+    "RRNet": RRNet,
+}
+WITH_NAIVE_ENGINE = {**CHOOSING, "DIORA": DIORA, "ONLSTM": partial(ONLSTM, chunk_size=2)}
 
 
 class Classifier(torch.nn.Module):
@@ -47,11 +74,27 @@ def total_of(model: Classifier) -> Callable[[dict[str, torch.Tensor]], torch.Ten
     return lambda values: functional_call(model, values, (batch,)).sum()
 
 
-@pytest.mark.parametrize("layer_class", [TreeLSTM, LSTM])
+@pytest.mark.parametrize("layer_class", [TreeLSTM, LSTM, DisjointTreeLSTM])
 def test_transforms_are_refused_in_plain_words(layer_class: type[torch.nn.Module]) -> None:
     model = Classifier(layer_class(8, VOCABULARY))
     with pytest.raises(RuntimeError, match=r"does not run within torch.func transforms"):
         grad(total_of(model))(dict(model.named_parameters()))
+
+
+@pytest.mark.parametrize("make", WITH_NAIVE_ENGINE.values(), ids=WITH_NAIVE_ENGINE)
+def test_the_fused_engine_refuses_transforms_and_names_the_naive_one(make: Callable[..., torch.nn.Module]) -> None:
+    model = Classifier(make(8, VOCABULARY)).eval()
+    with pytest.raises(RuntimeError, match=r"set layer\.engine to 'naive'"):
+        grad(total_of(model))(dict(model.named_parameters()))
+
+
+@pytest.mark.parametrize("engine", ["fused", "naive"])
+@pytest.mark.parametrize("make", CHOOSING.values(), ids=CHOOSING)
+def test_layers_that_choose_their_trees_refuse_vmap(make: Callable[..., torch.nn.Module], engine: str) -> None:
+    model = Classifier(make(8, VOCABULARY, engine=engine)).eval()
+    several = {name: torch.stack([value, value]).detach() for name, value in model.named_parameters()}
+    with pytest.raises(RuntimeError, match="does not run within vmap, on any engine; use a loop"):
+        vmap(total_of(model))(several)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +103,11 @@ def test_transforms_are_refused_in_plain_words(layer_class: type[torch.nn.Module
         TreeLSTM(8, VOCABULARY, engine="recursive"),
         OrderedMemory(8, VOCABULARY),
         *(MemoryRNN(8, VOCABULARY, cell=cell, memory="none") for cell in ("RNN", "GRU", "LSTM")),
+        *(make(8, VOCABULARY, engine="naive") for make in WITH_NAIVE_ENGINE.values()),
     ],
 )
 def test_transforms_give_the_gradients(layer: torch.nn.Module) -> None:
-    model = Classifier(layer)
+    model = Classifier(layer).eval()
     parameters = dict(model.named_parameters())
     found = grad(total_of(model))(parameters)
     expected = torch.autograd.grad(total_of(model)(parameters), [*parameters.values()], allow_unused=True)

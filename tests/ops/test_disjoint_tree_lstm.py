@@ -111,14 +111,6 @@ def test_samples_have_the_probabilities_of_the_policy() -> None:
     torch.testing.assert_close(share, probability, atol=0.02, rtol=0)
 
 
-def test_sequences_longer_than_a_recursion_limit() -> None:
-    own, leaves, lengths = tensors(), leaves_of((1200,), longer=0), torch.tensor([1200])
-    weights = ParserWeights(Affine(*own[:2]), own[2])
-    plan = tree_plan(choose_trees(leaves, lengths, weights), lengths)
-    assert choices_of(leaves, plan, weights).log_probability.isfinite().all()
-    assert compose_trees(leaves, plan, Affine(*own[3:])).isfinite().all()
-
-
 def test_a_composition_has_no_gradient_by_the_parser() -> None:
     found = run((5, 3), "fused", 0, noisy=True)
     plan = tree_plan(found["places"], torch.tensor([5, 3]))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from pairs_of_formulas import LABELS, LENGTHS, StillLearner, all_ways
 from toy_task import MoreX, toy_data
 
 from treemem import Forest, TreeBatch, Vocabulary
@@ -16,8 +17,10 @@ from treemem.data.sum_count import SumCount
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.nn import DisjointTreeLSTM
+from treemem.nn import disjoint_tree_lstm as network_module
 from treemem.nn.word_vectors import WordVectors
-from treemem.ops.disjoint_tree_lstm import tree_plan
+from treemem.ops.choices import Noise
+from treemem.ops.disjoint_tree_lstm import choose_trees, tree_plan
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.learner import Learner, learner_of
 from treemem.runs.proximal_policy import ProximalPolicy, policy_loss
@@ -37,30 +40,71 @@ def trained(folder: Path, epochs: int = 1, options: Mapping[str, Any] | None = N
     )
 
 
-@pytest.mark.parametrize("baseline", [0.0, 1.7])
-def test_the_loss_has_the_gradient_of_the_expected_cost(baseline: float) -> None:
-    """The expectation over all ways to choose the pairs of four leaves, each with a cost of its own."""
-    torch.manual_seed(0)
-    network = DisjointTreeLSTM(6, MoreX().vocabulary).double()
+def sampling(monkeypatch: pytest.MonkeyPatch, places: torch.Tensor) -> None:
+    """From now on a parser samples the pairs at these places."""
+
+    def choose(*leaves_and_others: Any, noise: Noise | None, **options: Any) -> torch.Tensor:
+        return choose_trees(*leaves_and_others, noise=None, **options) if noise is None else places
+
+    monkeypatch.setattr(network_module, "choose_trees", choose)
+
+
+def ways(length: int) -> list[tuple[int, ...]]:
+    """All choices that make a tree of so many words: which pair each step composes."""
+    return list(product(*map(range, range(length - 1, 0, -1))))
+
+
+def proximal(monkeypatch: pytest.MonkeyPatch, entropy_weight: float) -> StillLearner:
+    found = StillLearner(monkeypatch, "DisjointTreeLSTM", policy_updates=2, entropy_weight=entropy_weight)
+    parser: Any = found.model.encoder.parser
     with torch.no_grad():
-        network.parser.query.mul_(100)
-    ways = torch.tensor([[*each, 0] for each in product(range(3), range(2))])
-    plan = tree_plan(ways, torch.full((6,), 4))
-    leaves = network._parser_leaves(torch.randn(1, 4, 6).double().expand(6, -1, -1), plan.lengths)
-    log_probability, entropy = network._policy(leaves, plan)
-    probability = log_probability.exp()
-    torch.testing.assert_close(probability.sum(), torch.ones(()).double())
-    cost = torch.tensor([1.0, -0.5, 2.0, 0.3, 0.9, -1.1]).double()
-    weights = list(network.parser.parameters())
+        parser.query.mul_(100)
+    return found
 
-    def gradients(loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
 
-    exact = gradients((probability * cost).sum())
-    assert any(each is not None and bool(each.abs().max() > 1e-3) for each in exact)
-    weighted = probability.detach() * (cost - baseline)
-    estimate = policy_loss(log_probability - log_probability.detach(), entropy, weighted, 0.2, 0.0).sum
-    torch.testing.assert_close(gradients(estimate), exact)
+def cost(probabilities: torch.Tensor) -> torch.Tensor:
+    """The negative log likelihood of each pair."""
+    return -probabilities[torch.arange(2), LABELS].log()
+
+
+def test_the_expected_gradient_of_each_update_is_that_of_the_expected_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as no update changes the weights."""
+    still = proximal(monkeypatch, entropy_weight=0.0)
+    estimates, expected_cost, total = [torch.zeros(()), torch.zeros(())], torch.zeros(()), 0.0
+    for places in all_ways(map(ways, LENGTHS), 3):
+        sampling(monkeypatch, places)
+        still.learner.variance = 0.0  # costs are not scaled
+        _, *updates = still.step()
+        probabilities, trace = still.run()
+        probability = trace["log_probability"].sum().exp()
+        estimates = [
+            each + probability.detach() * still.gradient(update["loss"].mean)
+            for each, update in zip(estimates, updates, strict=True)
+        ]
+        expected_cost = expected_cost + probability * cost(probabilities).mean()
+        total += float(probability.detach())
+    assert total == pytest.approx(1)
+    exact = still.gradient(expected_cost)
+    assert exact.abs().max() > 1e-4
+    for estimate in estimates:
+        torch.testing.assert_close(estimate, exact, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("variance", [0.5, 25.0])
+def test_the_cost_of_a_pair_is_compared_with_that_of_its_likeliest_trees_and_scaled(
+    monkeypatch: pytest.MonkeyPatch, variance: float
+) -> None:
+    still = proximal(monkeypatch, entropy_weight=0.1)
+    sampling(monkeypatch, next(all_ways(map(ways, LENGTHS), 3)))
+    still.learner.variance = variance
+    of_task, *updates = still.step()
+    probabilities, trace = still.run()
+    compared = cost(probabilities) - cost(still.likeliest())
+    deviation = (0.9 * variance + 0.1 * compared.var()).sqrt().clamp(min=1)
+    expected = (compared / deviation).mean() - 0.1 * trace["entropy"].mean()
+    for update in updates:
+        torch.testing.assert_close(update["loss"].mean, expected, check_dtype=False)
+    torch.testing.assert_close(of_task["loss"].mean.detach(), cost(probabilities).mean())
 
 
 def test_a_ratio_that_has_moved_far_enough_has_no_gradient() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pairs_of_formulas import LABELS, LENGTHS, StillLearner, all_ways
 from toy_task import MoreX, toy_data
 
 from treemem.data.sum_count import SumCount
@@ -15,6 +17,8 @@ from treemem.errors import RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.nn import SPINN
+from treemem.nn import spinn as spinn_module
+from treemem.ops.spinn import Policy, TransitionRun, run_transitions
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.learner import Learner, learner_of
 from treemem.runs.reinforced_transitions import ReinforcedTransitions
@@ -79,6 +83,84 @@ def test_the_loss_of_the_policy_is_a_mean_over_all_steps(monkeypatch: pytest.Mon
         torch.testing.assert_close(steps[0]["policy"].sum, expected)
         assert float(steps[0]["policy"].count) == float((2 * output.encoded.lengths - 1).sum())
         assert set(reward.tolist()) == {0.0, 1.0}
+
+
+def sampling(monkeypatch: pytest.MonkeyPatch, transitions: torch.Tensor) -> None:
+    """From now on a policy samples these transitions."""
+
+    def run(*leaves_and_others: Any, policy: Policy, **options: Any) -> TransitionRun:
+        if policy.uniform is not None:
+            options["given"] = transitions
+        return run_transitions(*leaves_and_others, policy=policy, **options)
+
+    monkeypatch.setattr(spinn_module, "run_transitions", run)
+
+
+def ways(length: int) -> list[tuple[int, ...]]:
+    """All transitions, 0 shift and 1 reduce, that make a tree of so many words."""
+    every = product((0, 1), repeat=2 * length - 1)
+    return [
+        each
+        for each in every
+        if sum(each) == length - 1 and all(2 * sum(each[:step]) < step for step in range(1, 2 * length))
+    ]
+
+
+def reinforced(monkeypatch: pytest.MonkeyPatch, baseline: str, reward: str) -> StillLearner:
+    return StillLearner(
+        monkeypatch, "SPINN", tracker_size=3, transitions="reinforced", baseline=baseline, reward=reward
+    )
+
+
+def rewards(probabilities: torch.Tensor, reward: str) -> torch.Tensor:
+    """The reward of each pair, by hand."""
+    if reward == "accuracy":
+        return (probabilities.argmax(1) == LABELS).double()
+    return -(1 - probabilities[torch.arange(2), LABELS]).log()
+
+
+@pytest.mark.parametrize("baseline", ["ema", "greedy", "value", "none"])
+def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch: pytest.MonkeyPatch, baseline: str) -> None:
+    still = reinforced(monkeypatch, baseline, "log")
+    estimate, expected_reward, total = torch.zeros(()), torch.zeros(()), 0.0
+    for transitions in all_ways(map(ways, LENGTHS), 7):
+        sampling(monkeypatch, transitions)
+        still.learner.average = 0.3
+        (losses,) = still.step()
+        probabilities, trace = still.run()
+        probability = (trace["log_probability"] * trace["free"]).sum().exp()
+        estimate = estimate + probability.detach() * still.gradient(losses["policy"].mean)
+        expected_reward = expected_reward + probability * rewards(probabilities, "log").sum()
+        total += float(probability.detach())
+    assert total == pytest.approx(1)
+    exact = -still.gradient(expected_reward) / sum(2 * length - 1 for length in LENGTHS)
+    assert exact.abs().max() > 1e-3
+    torch.testing.assert_close(estimate, exact, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("reward", ["accuracy", "log"])
+@pytest.mark.parametrize("baseline", ["ema", "greedy", "value", "none"])
+def test_both_trees_of_a_pair_are_credited_with_its_reward_above_the_baseline(
+    monkeypatch: pytest.MonkeyPatch, baseline: str, reward: str
+) -> None:
+    still = reinforced(monkeypatch, baseline, reward)
+    sampling(monkeypatch, next(all_ways(map(ways, LENGTHS), 7)))
+    still.learner.average = 0.3
+    (losses,) = still.step()
+    probabilities, trace = still.run()
+    own = rewards(probabilities, reward)
+    compared = {
+        "ema": lambda: torch.full((2,), 0.3),
+        "greedy": lambda: rewards(still.likeliest(), reward),
+        "value": lambda: trace["value"].view(2, 2).mean(1),
+        "none": lambda: torch.zeros(2),
+    }[baseline]().detach()
+    if baseline == "value" and reward == "accuracy":
+        compared = compared.sigmoid()
+    of_trees = (trace["log_probability"] * trace["free"]).sum(1).view(2, 2).sum(1)
+    expected = -(of_trees * (own - compared)).sum() / sum(2 * length - 1 for length in LENGTHS)
+    torch.testing.assert_close(losses["policy"].mean, expected)
+    assert still.learner.average == pytest.approx(0.9 * 0.3 + 0.1 * float(own.mean()))
 
 
 def test_certain_samples_are_no_better_than_greedy_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class CRvNN(JoiningEncoder):
     tokens are the states at the end.
 
     The auxiliary loss ``"halt"`` is ``-log(e_n / sum(e))`` at the end for the last token ``n``, and 0 where at some
-    step the last token was the only one left. Its weight is 0.01, as the authors have it, unless the training has
+    step the last token was the only one left. Its weight is 0.01, as in the authors' code, unless the training has
     another one in ``auxiliary_losses``.
 
     This is what the authors' code runs on one sequence. In a batch their ``m`` is the largest of the batch, and a
@@ -67,8 +67,7 @@ class CRvNN(JoiningEncoder):
     reads windows of ``s + f``, and the left side of the cell is ``(L (s + f))_i``. The constant is 1e-9 in place of
     1e-8, ``"halt"`` has no exception, and the maps start as torch has it.
 
-    Weights start uniform as Glorot and Bengio 2010 have it, biases at 0, START, END, ``f_yes`` and ``f_no`` from the
-    standard normal distribution.
+    Weights start Glorot uniform, biases at 0, START, END, ``f_yes`` and ``f_no`` from the standard normal distribution.
 
     The trace has ``"joined"``, ``[sequences, longest]``: the expected step, from 1, at which the token before gives
     way, the sum of its ``e`` over the steps; 0 at the first token, NaN if the encoding is not finite. The induced tree

@@ -27,6 +27,7 @@ from treemem.ops.disjoint_tree_lstm import (
     tree_plan,
 )
 from treemem.ops.pair_by_pair import joining_steps, joins_of
+from treemem.ops.second_derivative import refuse_transforms
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
@@ -56,11 +57,11 @@ class DisjointTreeLSTM(JoiningEncoder):
 
     This is what the authors' code runs. There ``tanh`` works in place, so that a node hands ``tanh(m)`` to its parent
     and not ``m``. The weights of the cells start orthogonal, the biases of the forget gates at 1, ``q`` from the normal
-    distribution of deviation 0.01; what reads the tokens' vectors starts as He et al. 2015 have it.
+    distribution of deviation 0.01. What reads the tokens' vectors starts with the He initialisation.
 
     The outputs at the tokens are ``h`` of the leaves of the composition. The trace has ``"joined"``, ``[sequences,
-    longest]``: the step, from 1, at which the constituent that begins at a token is joined with what is before it; 0 at
-    the first token. In training it always has the ``"log_probability"`` of the tree and the ``"entropy"`` of the
+    longest]``: the step, from 1, that joins the constituent that begins at a token with the constituent on its left; 0
+    at the first token. In training it always has the ``"log_probability"`` of the tree and the ``"entropy"`` of the
     choices, ``[sequences]``, and ``"places"``, ``[sequences, longest - 1]``: which pair each step chose, from 0. The
     entropy of a step is divided by the logarithm of the number of pairs; ``"entropy"`` is the mean over the steps with
     more than one pair.
@@ -162,6 +163,7 @@ class DisjointTreeLSTM(JoiningEncoder):
         Raises:
             GraphError: inputs of another width, or lengths that do not fit them.
         """
+        refuse_transforms(type(self).__name__, ", on any engine; use torch.autograd")
         on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
         present = within(to_device(on_cpu, inputs.device), inputs.shape[1])[:, :, None]
         with torch.autocast(inputs.device.type, enabled=False):
@@ -186,6 +188,7 @@ class DisjointTreeLSTM(JoiningEncoder):
 
     def policy(self, batch: SequenceBatch, plan: TreePlan) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the log probability of given trees over a batch, and the entropy, as the trace has them."""
+        refuse_transforms(type(self).__name__, ", on any engine; use torch.autograd")
         items, lengths = self.items(batch)
         inputs = self._parser_inputs(items)
         with torch.autocast(inputs.device.type, enabled=False):

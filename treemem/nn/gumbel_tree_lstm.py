@@ -45,10 +45,10 @@ class GumbelTreeLSTM(JoiningEncoder):
     This is what the authors' code runs, but the mean of a short sequence does not depend on the longest one of its
     batch. Where that code adds 1 to the forget gates, their biases start at 1 here. With ``leaf="bilstm"`` scores are
     divided by the root of the size of one direction, as there. ``W`` starts orthogonal, ``q`` from the normal
-    distribution of deviation 0.01, and what reads the tokens' vectors as He et al. 2015 have it.
+    distribution of deviation 0.01. What reads the tokens' vectors starts with the He initialisation.
 
     The outputs at the tokens are ``h`` of the leaves. The trace has ``"joined"``, ``[sequences, longest]``: the step,
-    from 1, at which the constituent that begins at a token is joined with what is before it; 0 at the first token.
+    from 1, that joins the constituent that begins at a token with the constituent on its left; 0 at the first token.
 
     Args:
         hidden_size: width of ``h``.

@@ -15,8 +15,9 @@ from treemem.trees.tree import Tree
 class JoiningEncoder(SequenceEncoder):
     """A sequence encoder that joins neighbours step by step, and whose trace ``"joined"`` tells its tree.
 
-    ``"joined"``, ``[sequences, longest]``, is the larger, the later what begins at a token is joined with what is
-    before it. It is 0 at the first token, and NaN where the network's own numbers are not finite.
+    ``"joined"``, ``[sequences, longest]``, is the larger, the later the constituent that begins at a token is joined
+    with the constituent on its left. It is 0 at the first token, and NaN where the network's own numbers are not
+    finite.
     """
 
     can_induce_trees = True
@@ -29,7 +30,8 @@ class JoiningEncoder(SequenceEncoder):
         """Return the tree over each sequence, which splits it where ``"joined"`` is largest, without noise and dropout.
 
         Raises:
-            GraphError: a batch made from a graph, or an encoding that is not finite; names the sequence.
+            GraphError: a batch made from a graph, an empty sequence, or an encoding that is not finite; names the
+                sequence.
         """
         with in_evaluation_mode(self):
             joined = self(batch, trace=True).trace["joined"]

@@ -110,8 +110,8 @@ class RRNet(TransitionEncoder):
         self, inputs: torch.Tensor, lengths: torch.Tensor, given: torch.Tensor | None, policy: Policy
     ) -> tuple[torch.Tensor, TransitionRun]:
         present = within(to_device(lengths, inputs.device), inputs.shape[1])[:, :, None]
-        hidden, _ = self.lstm(inputs.flatten(0, 1))
         run = run_rrnet(inputs, lengths, self.weights(), given=given, policy=policy, engine=self.engine)
+        hidden, _ = self.lstm(inputs.flatten(0, 1))
         return hidden.view_as(inputs).masked_fill(~present, 0), run
 
 

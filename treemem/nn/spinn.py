@@ -58,7 +58,7 @@ class SPINN(TransitionEncoder):
 
     This is what the authors' code runs. Where it adds 1 to the forget gates of the composition, their biases start at 1
     here. Its normalisation over a batch is an option, see below. Its prior over transitions is left out. Maps
-    start as He et al. 2015 have it, biases at 0.
+    start with the He initialisation, biases at 0.
 
     With ``normalisation="batch"``, an option of that code, ``b``, ``s_1``, ``s_2``, ``l``, ``r`` and the ``t`` of the
     composition are normalised before their maps: ``gain * (x - mean) / (deviation + 1e-5) + bias``. Mean and deviation
@@ -66,8 +66,8 @@ class SPINN(TransitionEncoder):
     composition of those that reduce. So the other sequences of a batch change a result, in evaluation too.
 
     The outputs at the tokens are ``h`` of the leaves. The trace has ``"joined"``, ``[sequences, longest]``: the number
-    of the composition, from 1, that joins the constituent that begins at a token with what is before it; 0 at the
-    first token. With a tracker it also has, ``[sequences, steps]``, ``"log_probability"`` of what was done, and
+    of the composition, from 1, that joins the constituent that begins at a token with the constituent on its left; 0 at
+    the first token. With a tracker it also has, ``[sequences, steps]``, ``"log_probability"`` of what was done, and
     ``"free"``: 1 where both transitions were possible. In training with ``"reinforced"`` these two are always there,
     and with ``baseline="value"`` the predictions ``"value"``, ``[sequences]``; with ``reward="accuracy"`` as logits.
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from treemem.ops.controller import ControllerState, ControllerWeights, run_controller, runs_in_cpp
+from treemem.ops.second_derivative import refuse_transforms
 
 
 def run_lstm(
@@ -22,6 +23,7 @@ def run_lstm(
         state: ``h`` and ``c`` of all layers and directions where they begin, each ``[layers * directions, sequences,
             hidden_size]``; zeros by default.
     """
+    refuse_transforms("an LSTM over the tokens", ", on any engine; use torch.autograd")
     data, batch_sizes = sequences.data, sequences.batch_sizes
     layers, count = lstm.num_layers * (1 + lstm.bidirectional), int(batch_sizes[0])
     plain = type(lstm) is torch.nn.LSTM and lstm.bias and not lstm.proj_size

@@ -17,9 +17,10 @@ def gumbel_noise(like: torch.Tensor) -> Noise:
 
 
 def highest(values: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the places of the highest values along the last dimension; those that differ by rounding alone by place.
+    """Return the places of the highest values along the last dimension, the highest first.
 
-    Equal pairs of tokens have equal scores, but for rounding, which depends on how many are computed together.
+    Values that differ by rounding alone count as equal: they come in the order of their places. Equal pairs of tokens
+    have equal scores, but for rounding, which depends on how many are computed together.
 
     Args:
         values: ``[..., choices]``; minus infinity where there is no choice.

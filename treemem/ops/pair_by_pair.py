@@ -166,7 +166,7 @@ def joins_of(places: torch.Tensor, lengths: torch.Tensor) -> list[list[int]]:
 
 
 def joining_steps(joins: list[list[int]], rows: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-    """Return the step, from 1, at which the constituent that begins at a token is joined with what is before it.
+    """Return the step, from 1, that joins the constituent that begins at a token with the constituent on its left.
 
     Args:
         joins: see :func:`joins_of`.

@@ -35,6 +35,17 @@ def refuse_transforms(what: str = "the fused engine", remedy: str = "; set layer
         raise RuntimeError(f"{what} does not run within torch.func transforms{remedy}")
 
 
+def refuse_transforms_unless_naive(engine: str) -> None:
+    """Raise RuntimeError within ``vmap``, or with a fused engine within another transform of ``torch.func``.
+
+    This is for networks that choose their trees: what they compute depends on the numbers, which ``vmap`` hides.
+    """
+    if "Vmap" in active_transforms():
+        raise RuntimeError("a layer that chooses its trees does not run within vmap, on any engine; use a loop")
+    if engine != "naive":
+        refuse_transforms(remedy="; set layer.engine to 'naive'")
+
+
 def without_second_derivative(
     gradients: Sequence[torch.Tensor | None],
     what: str = "the fused engine",

@@ -129,8 +129,8 @@ def tree_from_splits(splits: ArrayLike, tokens: Sequence[str]) -> Tree:
     """Return the binary tree that splits a sentence before the word of the largest value, and so on in both parts.
 
     Unlike :func:`tree_from_distances`, the word at the split is in no constituent of its own, so every binary tree has
-    values that give it: the step at which what begins at a word is joined with what is before it. Of equal values the
-    first one splits first. Takes time linear in the number of tokens.
+    values that give it: the step that joins the constituent that begins at a word with the constituent on its left. Of
+    equal values the first one splits first. Takes time linear in the number of tokens.
 
     Args:
         splits: ``[tokens]``, of any scale. The first has no effect.

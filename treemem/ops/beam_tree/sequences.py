@@ -17,6 +17,7 @@ from treemem.ops.beam_tree.soft import soft_search
 from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise
 from treemem.ops.gated_recursive import gated_levels
+from treemem.ops.second_derivative import refuse_transforms_unless_naive
 
 BeamTreeEngine = Literal["auto", "fused", "naive"]
 
@@ -27,9 +28,9 @@ class BeamTrees(NamedTuple):
     Attributes:
         encoding: the mean of the roots, weighted by the probabilities of the beams, ``[sequences, hidden_size]``; 0 for
             an empty sequence.
-        joined: in the likeliest tree, the step at which the constituent that begins at a token is joined with what is
-            before it, from 1; ``[sequences, longest]``, 0 at the first token and at padding, NaN if the probabilities
-            are not finite. None unless it was asked for.
+        joined: in the likeliest tree, the step, from 1, that joins the constituent that begins at a token with the
+            constituent on its left; ``[sequences, longest]``, 0 at the first token and at padding, NaN if the
+            probabilities are not finite. None unless it was asked for.
     """
 
     encoding: torch.Tensor
@@ -65,6 +66,7 @@ def beam_trees(
         RecipeError: an unknown engine.
     """
     checked_choice("engine", engine, get_args(BeamTreeEngine))
+    refuse_transforms_unless_naive(engine)
     if engine == "naive":
         return _naive(leaves, lengths, weights, beam_size, soft=soft, noise=noise, dropout=dropout, trace=trace)
     order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]

@@ -12,6 +12,7 @@ from treemem.device_copy import to_device
 from treemem.ops.crvnn.fused import fused_recursion
 from treemem.ops.crvnn.naive import naive_recursion
 from treemem.ops.crvnn.weights import CRvNNWeights, Recursion
+from treemem.ops.second_derivative import refuse_transforms_unless_naive
 
 CRvNNEngine = Literal["auto", "fused", "naive"]
 
@@ -41,6 +42,7 @@ def continuous_recursion(
         RecipeError: an unknown engine.
     """
     checked_choice("engine", engine, get_args(CRvNNEngine))
+    refuse_transforms_unless_naive(engine)
     sequences, longest, width = leaves.shape
     shapes = ((sequences, longest, width), (sequences, width), (sequences,), (sequences, longest))
     nothing = Recursion(*(leaves.new_zeros(shape) for shape in shapes))

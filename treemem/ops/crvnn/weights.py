@@ -33,7 +33,8 @@ class CRvNNWeights(NamedTuple):
             the position, those on the right, then the features; ``[hidden_size, ...]``.
         score: ``[1, hidden_size]``.
         features: None: the score does not read the last step. Equation 6 adds them to the states that are read.
-        equation: of the paper, by which neighbours are computed, with what the authors' code has beside it.
+        equation: of the paper, by which neighbours are computed. 6 also has the other differences of the authors' class
+            ``CRvNN2``; see :class:`treemem.nn.CRvNN`.
         num_neighbors: on each side.
         modulated: whether neighbours compete.
         activation: of the cell.

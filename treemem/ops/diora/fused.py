@@ -16,13 +16,14 @@ from treemem.device_copy import to_device
 from treemem.ops.affine import Affine, linear
 from treemem.ops.diora.views import lefts_of, rights_of, spans_of
 from treemem.ops.diora.weights import SHORTEST, Chart, Charts, DIORAWeights, MLPWeights, PassWeights, empty_chart, unit
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
 
 
 def fused_inside_outside(
     leaves: torch.Tensor, lengths: torch.Tensor, weights: DIORAWeights, *, splits: bool = True
 ) -> Charts:
     """Run both passes; see :func:`treemem.ops.diora.inside_outside`."""
+    refuse_transforms(remedy="; set layer.engine to 'naive'")
     if not leaves.shape[2]:
         inside = empty_chart(leaves)
         return Charts(inside, None if weights.outside is None else inside, inside.score[:, :, None])

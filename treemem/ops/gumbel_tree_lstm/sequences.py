@@ -13,6 +13,7 @@ from treemem.ops.gumbel_tree_lstm.fused import Problem, fused_trees
 from treemem.ops.gumbel_tree_lstm.naive import naive_tree
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
 from treemem.ops.pair_by_pair import joining_steps, joins_of
+from treemem.ops.second_derivative import refuse_transforms_unless_naive
 
 GumbelTreeEngine = Literal["auto", "fused", "naive"]
 
@@ -24,7 +25,7 @@ class GumbelTrees(NamedTuple):
         roots: ``[h; c]``, ``[sequences, 2 * hidden_size]``; 0 for an empty sequence.
         compositions: ``[h; c]`` of the inner nodes in the order in which they were composed,
             ``[sequences, longest - 1, 2 * hidden_size]``; 0 after the last one.
-        joined: the step at which the constituent that begins at a token is joined with what is before it, from 1;
+        joined: the step, from 1, that joins the constituent that begins at a token with the constituent on its left;
             ``[sequences, longest]``, 0 at the first token and at padding, NaN if the root is not finite. None unless it
             was asked for.
     """
@@ -60,6 +61,7 @@ def gumbel_trees(
         RecipeError: an unknown engine.
     """
     checked_choice("engine", engine, get_args(GumbelTreeEngine))
+    refuse_transforms_unless_naive(engine)
     order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
     sequences, longest, width = leaves.shape
     roots = leaves.new_zeros(sequences, width)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.affine import linear
+from treemem.ops.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.sequence_lengths import within
 from treemem.ops.spinn.fused import Problem, fused_transitions
 from treemem.ops.spinn.naive import Transitions, naive_transitions
@@ -39,7 +40,7 @@ class TransitionRun(NamedTuple):
     chosen: torch.Tensor
 
     def joined(self, lengths: torch.Tensor) -> torch.Tensor:
-        """Return the number of the composition, from 1, that joins what begins at a token with what is before it.
+        """Return which composition, from 1, joins the constituent that begins at a token with the one on its left.
 
         Args:
             lengths: int64 ``[sequences]``, on the CPU. The host waits once.
@@ -154,6 +155,7 @@ def run_engine(
         RecipeError: an unknown engine.
     """
     checked_choice("engine", engine, get_args(SPINNEngine))
+    refuse_transforms_unless_naive(engine)
     sequences, longest = values.shape[:2]
     steps = max(2 * longest - 1, 0)
     roots = values.new_zeros(sequences, width)
