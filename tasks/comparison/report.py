@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,6 +15,7 @@ from treemem.runs.page_tables import Records, by_seed, metric, percent_of, score
 from treemem.runs.study import network_options
 from treemem.task import TASKS
 from treemem.tasks.comparison.comparison import BEYOND, Part
+from treemem.tasks.induced_trees import BASELINES
 
 _UNLIKE = 10
 """Difference between seeds, in points, that the page names."""
@@ -87,6 +89,17 @@ def of_unlike_seeds(rows: Mapping[str, Records]) -> list[str]:
         values = [100 * scores_on(run, BEYOND)[-1].accuracy for run in runs]
         if max(values) - min(values) >= _UNLIKE:
             found.append(f"{row} ({by_seed(runs, BEYOND)})")
+    return found
+
+
+def with_trivial_trees(trees: Records) -> list[str]:
+    """Return networks whose trees beyond training are, over the corpus, no better than trees of the length alone."""
+    found = []
+    for record in trees:
+        (group,) = (each for each in record["groups"] if each["group"] == BEYOND)
+        f1 = statistics.fmean(group["corpus"]["f1"].values())
+        if f1 <= max(group["corpus"][name] for name in BASELINES):
+            found.append(record["network"])
     return found
 
 

@@ -18,7 +18,7 @@ from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison import comparison
 from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, chosen_parts, divided, parts_of, run_part
-from treemem.tasks.comparison.report import at_majority, majority_of, of_unlike_seeds, summary_table
+from treemem.tasks.comparison.report import at_majority, majority_of, of_unlike_seeds, summary_table, with_trivial_trees
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 STUDIES = ("small", "published")
@@ -83,6 +83,18 @@ def test_the_page_names_what_did_not_learn_and_what_only_some_seeds_learned() ->
     assert "TreeCell" not in at_majority(rows)
     unlike = [row for row, values in beyond.items() if np.ptp(values) >= 10]
     assert [each.split(" (")[0] for each in of_unlike_seeds(rows)] == unlike
+
+
+def test_the_page_names_networks_whose_trees_are_no_better_than_those_of_the_length() -> None:
+    def record(name: str, f1: list[float]) -> dict[str, Any]:
+        baselines = {"left": 0.1, "right": 0.5, "balanced": 0.3, "random": 0.2}
+        groups = [
+            {"group": "test", "corpus": {"f1": {"seed 1": 0.9}, **baselines}},
+            {"group": BEYOND, "corpus": {"f1": {f"seed {n}": value for n, value in enumerate(f1)}, **baselines}},
+        ]
+        return {"network": name, "groups": groups}
+
+    assert with_trivial_trees([record("A", [0.9, 0.0]), record("B", [0.9, 0.2]), record("C", [0.5])]) == ["A", "C"]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.title)
