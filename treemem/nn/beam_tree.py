@@ -169,6 +169,7 @@ class BeamTreeGRC(BeamTreeEncoder):
     As :class:`EfficientBeamTreeGRC`, with another score: ``s_j = v . cell(l_j, r_j) + b``.
 
     With ``top_k="onesoft"`` the last beam is soft in training, so that it has the gradients that a hard choice lacks.
+    There ``"joined"`` comes from a search of its own, without a soft beam and noise.
     The first ``beam_size - 1`` proposals are kept. The last beam is the mean of all others, weighted by the softmax of
     their sums: the means of the sums, nodes, compositions and choices. With the mean choice ``c`` and its cumulative
     sum ``C``, its nodes are ``c_j * composition_j + (1 - C_j) * node_j + (C_j - c_j) * node_(j+1)``. Only the choice of
