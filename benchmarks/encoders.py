@@ -309,20 +309,22 @@ def crvnn_batch(small: bool, dtype: torch.dtype) -> Operation:
 
 
 def joining_batch(network: Any, small: bool, dtype: torch.dtype) -> Operation:
-    """Sequences of 20 random vectors, composed by a network that chooses its tree. The baseline draws other noise."""
+    """Sequences of 20 random vectors, composed by a network that chooses its tree. Each run draws other noise."""
     size, sequences, longest = (8, 5, 6) if small else (64, 32, 20)
     torch.manual_seed(0)
     encoder = network(size, Vocabulary(["x"], [])).to(measured_device(), dtype)
     inputs = torch.randn(sequences, longest, size, dtype=dtype).to(measured_device()).requires_grad_()
     lengths = torch.full((sequences,), longest)
 
-    def run(_: float, engine: str = "fused") -> Tensor:
+    def run(_: float, engine: str = "fused", compiled: bool = True) -> Tensor:
         encoder.engine = engine
-        encoded: Tensor = encoder.read(inputs, lengths).encoding
+        with compile_steps(compiled):
+            encoded: Tensor = encoder.read(inputs, lengths).encoding
         return encoded
 
+    others = {"naive": partial(run, engine="naive"), "uncompiled": partial(run, compiled=False)}
     leaves = {"inputs": inputs, **{name: each for name, each in encoder.named_parameters() if "embedding" not in name}}
-    return Operation(sequences, leaves, run, {"naive": partial(run, engine="naive")}, ())
+    return Operation(sequences, leaves, run, others, ())
 
 
 ENCODERS = (

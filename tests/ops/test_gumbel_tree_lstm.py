@@ -9,9 +9,13 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.gumbel_tree_lstm import GumbelTreeEngine, GumbelTreeWeights, attend_to_nodes, gumbel_trees
+from treemem.ops.native_pairs import native_pairs
+from treemem.ops.threads import torch_threads
 
+compiled = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 SIZE = 4
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
 ENGINES: tuple[GumbelTreeEngine, ...] = ("naive", "fused")
@@ -66,8 +70,16 @@ def run(lengths: tuple[int, ...], seed: int = 0, **options: Any) -> dict[str, Te
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("temperature", [None, 1.0, 0.3])
-def test_the_fused_engine_equals_the_naive_one(temperature: float | None, lengths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("compiles", [True, False])
+def test_the_fused_engine_equals_the_naive_one(
+    compiles: bool, temperature: float | None, lengths: tuple[int, ...]
+) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
+    with compile_steps(compiles):
+        _check_engines(temperature, lengths)
+
+
+def _check_engines(temperature: float | None, lengths: tuple[int, ...]) -> None:
     for seed in range(3):
         expected, found = (
             run(lengths, seed, temperature=temperature, noise=noise_of(lengths, seed, engine), engine=engine)
@@ -81,12 +93,60 @@ def test_the_fused_engine_equals_the_naive_one(temperature: float | None, length
         torch.testing.assert_close(*quiet)
 
 
+@compiled
+def test_the_fused_engine_is_in_cpp_where_it_can_be() -> None:
+    own, lengths = weights(tensors()), torch.tensor([3, 2])
+    leaves = leaves_of((3, 2), longer=0)
+    assert native_pairs(leaves, lengths, own.cell, own.query, 1.0, None) is not None
+    with compile_steps(False):
+        assert native_pairs(leaves, lengths, own.cell, own.query, 1.0, None) is None
+
+
+@pytest.mark.usefixtures("unset_memory_is_nan")
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_take_sequences_and_change_nothing(threads: int) -> None:
+    lengths = tuple(1 + 7 * index % 12 for index in range(90))
+    with torch_threads(1):
+        expected = run(lengths, temperature=0.5, noise=noise_of(lengths, 0, "fused"), engine="fused")
+    with torch_threads(threads):
+        found = run(lengths, temperature=0.5, noise=noise_of(lengths, 0, "fused"), engine="fused")
+    assert_same(found, expected, "threads")
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_scores_that_are_not_finite_end_in_an_encoding_that_is_not_finite(compiles: bool) -> None:
+    leaves = leaves_of((4, 3))
+    leaves[0, 2] = torch.nan
+    with compile_steps(compiles):
+        found = gumbel_trees(leaves, torch.tensor([4, 3]), weights(tensors()), temperature=1.0, trace=True)
+    assert found.joined is not None
+    assert found.joined[0].isnan().any()
+    assert found.roots[1].isfinite().all()
+
+
 @pytest.mark.parametrize("engine", ENGINES)
-def test_of_equally_good_pairs_the_first_is_chosen(engine: GumbelTreeEngine) -> None:
+@pytest.mark.parametrize("compiles", [True, False])
+def test_of_equally_good_pairs_the_first_is_chosen(compiles: bool, engine: GumbelTreeEngine) -> None:
     own = weights(tensors())._replace(query=torch.zeros(SIZE).double())
-    found = gumbel_trees(leaves_of((4,)), torch.tensor([4]), own, engine=engine, trace=True).joined
+    with compile_steps(compiles):
+        found = gumbel_trees(leaves_of((4,)), torch.tensor([4]), own, engine=engine, trace=True).joined
     assert found is not None
     assert found[0].tolist() == [0, 1, 2, 3, 0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("compiles", [True, False])
+def test_pairs_that_differ_by_rounding_alone_are_equally_good(compiles: bool, engine: GumbelTreeEngine) -> None:
+    own = weights(tensors())._replace(query=torch.zeros(SIZE).double())
+    scores = {3: [1.0, 1.0 + 1e-15, 0.5], 2: [1.0, 1.0 + 1e-13]}
+
+    def noise(shape: tuple[int, ...]) -> Tensor:
+        return torch.tensor([scores[shape[1]]], dtype=torch.float64)
+
+    with compile_steps(compiles):
+        found = gumbel_trees(leaves_of((4,)), torch.tensor([4]), own, noise=noise, engine=engine, trace=True).joined
+    assert found is not None
+    assert found[0].tolist() == [0, 1, 3, 2, 0]
 
 
 def test_attention_reads_the_nodes_of_each_tree_alone() -> None:

@@ -15,6 +15,7 @@ from treemem.ops.disjoint_tree_lstm.levels import compose_levels
 from treemem.ops.disjoint_tree_lstm.naive import naive_composition, naive_parse
 from treemem.ops.disjoint_tree_lstm.plan import TreePlan
 from treemem.ops.disjoint_tree_lstm.weights import ParserWeights
+from treemem.ops.native_pairs import native_pairs
 from treemem.ops.pair_by_pair import PairMemory, choose_pairs, count_pairs
 
 DisjointTreeEngine = Literal["auto", "fused", "naive"]
@@ -74,9 +75,13 @@ def choose_trees(
             sizes = (own[:, None] > torch.arange(most)).sum(0).tolist()
             there = torch.arange(most, device=leaves.device) < own_there[:, None]
             own_leaves = leaves.index_select(0, order_there)[:, :most].masked_fill(~there[:, :, None], 0)
-            flat = own_leaves.reshape(len(own) * most, width)
-            memory = PairMemory(flat, count_pairs(sizes), weights.cell, weights.query, bounded=True)
-            found = choose_pairs(memory, own_there, sizes, None, noise).places
+            native = native_pairs(own_leaves, own_there, weights.cell, weights.query, None, noise, bounded=True)
+            if native is not None:
+                found = native.places
+            else:
+                flat = own_leaves.reshape(len(own) * most, width)
+                memory = PairMemory(flat, count_pairs(sizes), weights.cell, weights.query, bounded=True)
+                found = choose_pairs(memory, own_there, sizes, None, noise).places
     return places.index_copy(0, order_there, functional.pad(found, (0, longest - most)))
 
 

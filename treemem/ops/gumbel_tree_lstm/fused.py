@@ -9,6 +9,7 @@ import torch
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
+from treemem.ops.native_pairs import NativePairs, native_pairs
 from treemem.ops.pair_by_pair import PairMemory, PairStep, choose_pairs, count_pairs
 from treemem.ops.second_derivative import without_second_derivative
 from treemem.ops.tree_lstm import TreeLSTMStepPair
@@ -60,17 +61,26 @@ class _GumbelTrees(torch.autograd.Function):
         sequences, longest, width = leaves.shape
         lengths, sizes = problem.lengths, problem.sizes
         num_leaves = sequences * longest
-        num_pairs = count_pairs(sizes)
-        memory = PairMemory(leaves.reshape(num_leaves, width), num_pairs, Affine(weight, bias), query / problem.scale)
-        steps, roots, places = choose_pairs(memory, lengths, sizes, problem.temperature, problem.noise)
+        cell, scaled = Affine(weight, bias), query / problem.scale
         compositions = leaves.new_zeros(sequences, longest - 1, width)
-        for number, step in enumerate(steps):
-            compositions[: len(step.chosen), number] = memory.states[num_leaves + step.chosen]
-        ctx.problem, ctx.steps, ctx.roots = problem, steps, roots
-        ctx.save_for_backward(memory.states, memory.gates, memory.children, weight, query)
+        native = native_pairs(leaves, lengths, cell, scaled, problem.temperature, problem.noise)
+        if native is not None:
+            states, gates, children, places = native.states, native.gates, native.children, native.places
+            ctx.steps, composed = native, native.chosen >= 0
+            compositions[composed] = states[num_leaves + native.chosen[composed]]
+            last = native.chosen.gather(1, (lengths[:, None] - 2).clamp(min=0)).squeeze(1)
+            roots = torch.where(last < 0, torch.arange(sequences) * longest, num_leaves + last)
+        else:
+            memory = PairMemory(leaves.reshape(num_leaves, width), count_pairs(sizes), cell, scaled)
+            ctx.steps, roots, places = choose_pairs(memory, lengths, sizes, problem.temperature, problem.noise)
+            states, gates, children = memory.states, memory.gates, memory.children
+            for number, step in enumerate(ctx.steps):
+                compositions[: len(step.chosen), number] = states[num_leaves + step.chosen]
+        ctx.problem, ctx.roots = problem, roots
+        ctx.save_for_backward(states, gates, children, weight, query)
         ctx.mark_non_differentiable(places)
         ctx.set_materialize_grads(False)
-        return memory.states[roots], compositions, places
+        return states[roots], compositions, places
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -82,41 +92,58 @@ class _GumbelTrees(torch.autograd.Function):
         d_states = torch.zeros_like(states)
         if d_roots is not None:
             d_states[ctx.roots] = d_roots
-        d_scores = states.new_zeros(num_pairs)
-        through_choices = any(step.probability is not None for step in ctx.steps)
-        if through_choices:
+        of_score = None
+        if problem.temperature is not None:
             every = states.new_zeros(num_pairs, 2 * size)
             every[:, :size] = query / problem.scale
             of_score = cell.children_gradient(None, every)  # of each pair's score, by its children
-        d_chosen = states.new_zeros(num_pairs, 2 * size)
-        for number in range(len(ctx.steps) - 1, -1, -1):
-            step: PairStep = ctx.steps[number]
-            d_new = d_states[num_leaves + step.chosen]
-            own = None if d_compositions is None else d_compositions[: len(step.chosen), number]
-            if step.probability is not None:
-                after = ctx.steps[number + 1].nodes
-                going, pairs, p = len(after), step.pairs[: len(after)], step.probability[: len(after)]
-                composed = _rows(states, num_leaves + pairs)
-                d_choice = _choice_gradient(_rows(d_states, after), composed, _rows(states, step.nodes[:going]))
-                if own is not None:
-                    d_choice += torch.einsum("spd,sd->sp", composed, own[:going])
-                d_noisy = p * (d_choice - (p * d_choice).sum(1, keepdim=True)) / problem.temperature
-                d_scores.index_add_(0, pairs.flatten(), d_noisy.flatten())
-            d_chosen[step.chosen] = d_new if own is None else d_new + own
-            d_children = cell.children_gradient(step.chosen, d_chosen[step.chosen])
-            d_states.index_add_(0, children[step.chosen].flatten(), d_children.flatten(0, 1))
-            if step.probability is not None:
-                d_pairs = _rows(of_score, pairs) * d_noisy[:, :, None, None]
-                d_states.index_add_(0, _rows(children, pairs).flatten(), d_pairs.flatten(0, 2))
-        d_chosen[:, :size].addcmul_(d_scores[:, None], query / problem.scale)
-        if through_choices:
-            d_weight, d_bias = cell.weight_gradients(None, d_chosen)
+        if isinstance(ctx.steps, NativePairs):
+            d_scores, d_chosen = ctx.steps.backward(d_states, d_compositions, of_score)
+            composed = ctx.steps.chosen[ctx.steps.chosen >= 0]
         else:
+            d_scores, d_chosen = _through_steps(ctx.steps, problem, cell, d_states, d_compositions, of_score)
             composed = torch.cat([ctx.roots[:0], *(step.chosen for step in ctx.steps)])
-            d_weight, d_bias = cell.weight_gradients(composed, d_chosen[composed])
+        d_chosen[:, :size].addcmul_(d_scores[:, None], query / problem.scale)
+        pairs = None if of_score is not None else composed
+        d_weight, d_bias = cell.weight_gradients(pairs, d_chosen if pairs is None else d_chosen[pairs])
         d_query = d_scores @ states[num_leaves:, :size] / problem.scale
         d_leaves = d_states[:num_leaves].view(len(problem.lengths), -1, 2 * size)
         return None, *without_second_derivative([d_leaves, d_weight, d_bias, d_query])
+
+
+def _through_steps(
+    steps: list[PairStep],
+    problem: Problem,
+    cell: _CellBackward,
+    d_states: torch.Tensor,
+    d_compositions: torch.Tensor | None,
+    of_score: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Go back through the steps; see :meth:`NativePairs.backward`."""
+    states, children, num_leaves = cell.states, cell.children, cell.first
+    d_scores = states.new_zeros(len(children))
+    d_chosen = states.new_zeros(len(children), states.shape[1])
+    for number in range(len(steps) - 1, -1, -1):
+        step = steps[number]
+        d_new = d_states[num_leaves + step.chosen]
+        own = None if d_compositions is None else d_compositions[: len(step.chosen), number]
+        if step.probability is not None:
+            assert problem.temperature is not None
+            after = steps[number + 1].nodes
+            going, pairs, p = len(after), step.pairs[: len(after)], step.probability[: len(after)]
+            composed = _rows(states, num_leaves + pairs)
+            d_choice = _choice_gradient(_rows(d_states, after), composed, _rows(states, step.nodes[:going]))
+            if own is not None:
+                d_choice += torch.einsum("spd,sd->sp", composed, own[:going])
+            d_noisy = p * (d_choice - (p * d_choice).sum(1, keepdim=True)) / problem.temperature
+            d_scores.index_add_(0, pairs.flatten(), d_noisy.flatten())
+        d_chosen[step.chosen] = d_new if own is None else d_new + own
+        d_children = cell.children_gradient(step.chosen, d_chosen[step.chosen])
+        d_states.index_add_(0, children[step.chosen].flatten(), d_children.flatten(0, 1))
+        if step.probability is not None and of_score is not None:
+            d_pairs = _rows(of_score, pairs) * d_noisy[:, :, None, None]
+            d_states.index_add_(0, _rows(children, pairs).flatten(), d_pairs.flatten(0, 2))
+    return d_scores, d_chosen
 
 
 def _rows(values: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
@@ -139,9 +166,9 @@ class _CellBackward:
     """The cell's gradients at pairs, or at all pairs for None."""
 
     def __init__(self, states: torch.Tensor, gates: torch.Tensor, children: torch.Tensor, weight: torch.Tensor) -> None:
-        self._states, self._gates, self._children, self._weight = states, gates, children, weight
+        self.states, self._gates, self.children, self._weight = states, gates, children, weight
         self._size = states.shape[1] // 2
-        self._first = len(states) - len(gates)
+        self.first = len(states) - len(gates)
         self._step = TreeLSTMStepPair(2, self._size)
 
     def children_gradient(self, pairs: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
@@ -159,10 +186,10 @@ class _CellBackward:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the gradients of gates and of the children's ``c``, and the children's ``h``."""
         d_gates = self._gates.clone() if pairs is None else _rows(self._gates, pairs)
-        children = _rows(self._states, self._children if pairs is None else _rows(self._children, pairs))
+        children = _rows(self.states, self.children if pairs is None else _rows(self.children, pairs))
         hidden, cells = children.split(self._size, 2)
         d_hidden, d_cell = gradient.split(self._size, 1)
-        states = self._states[self._first :]
+        states = self.states[self.first :]
         own_cells = (states if pairs is None else _rows(states, pairs))[:, self._size :]
         d_cells = self._step.backward(
             {"gates": d_gates},
