@@ -210,7 +210,7 @@ def plot_costs(
     baselines: Mapping[str, float] | None = None,
     title: str = "",
 ) -> Figure:
-    """Plot points with a name each, with a panel for each task and a colour for each kind of point.
+    """Plot named points, with a panel for each task, one below the other, and a colour for each kind of point.
 
     Args:
         panels: title of a panel to kind to name to ``(cost, value)``. Costs are on a logarithmic scale.
@@ -225,8 +225,8 @@ def plot_costs(
     Raises:
         RecipeError: matplotlib is not installed, or the file cannot be written.
     """
-    figure = _new_figure((6 * len(panels), 5))
-    for axes, (name, kinds) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    figure = _new_figure((9, 5 * len(panels)))
+    for axes, (name, kinds) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True):
         for kind, points in kinds.items():
             axes.scatter(*zip(*points.values(), strict=True), label=kind)
         if baselines is not None and name in baselines:
