@@ -1,5 +1,5 @@
-// Sequences that become trees pair by pair, composed by a Tree-LSTM and scored by a query; as pair_by_pair.py and, back
-// through the choices, gumbel_tree_lstm/fused.py have it.
+// Sequences that become trees pair by pair, composed by a Tree-LSTM and scored by a query. The equations are those of
+// pair_by_pair.py, and of the backward pass those of gumbel_tree_lstm/fused.py.
 //
 // Nodes and pairs have numbers. Leaves are the first nodes, and pair p becomes the node `leaves + p`. There are numbers for
 // 3 n - 5 pairs of n > 1 tokens: those of the leaves, and two for each choice but the last. A choice at an end needs one.
