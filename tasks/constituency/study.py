@@ -13,13 +13,13 @@ from treemem.trees.record_reader import SPLITS
 
 
 def tree_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a record for each run whose network induces trees; see :mod:`treemem.tasks.measured_models`.
+    """Yield a record for each run; see :mod:`treemem.tasks.measured_models`.
 
     ``scores`` has the fields of a :class:`~treemem.tasks.constituency.TreeScore` for each layer and each baseline, on
-    the test sentences, whose trees the data of the study must have.
+    the test sentences, whose trees the data of the study must have; none if the network induces no trees.
     """
     for run, model, first in unmeasured_models(done, before):
-        if getattr(model.encoder, "can_induce_trees", False):
-            forest = done.data[run.data]
-            gold = list(forest[forest.tree_data["split"] == SPLITS[2]])
-            yield {**first, "scores": [dataclasses.asdict(score) for score in evaluate_trees(model, gold)]}
+        forest = done.data[run.data]
+        gold = list(forest[forest.tree_data["split"] == SPLITS[2]])
+        scores = evaluate_trees(model, gold) if getattr(model.encoder, "can_induce_trees", False) else []
+        yield {**first, "scores": [dataclasses.asdict(score) for score in scores]}

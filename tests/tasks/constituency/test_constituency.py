@@ -16,6 +16,7 @@ from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs.results_page import write_page
+from treemem.runs.study import read_study
 from treemem.runs.study_file import StudyFolder, run_study_file
 from treemem.tasks.constituency import evaluate_trees, induce_trees, score_trees
 from treemem.tasks.constituency.__main__ import main
@@ -219,3 +220,23 @@ def test_the_study_of_a_treebank_has_a_page_with_the_trees_of_each_layer(treeban
     assert all(rows.count(f"ON-LSTM, layer {layer}") == 1 for layer in (1, 2, 3))
     assert rows.count("right-branching") == 1
     assert "The trees of the 2 test sentences" in page
+
+
+def test_a_network_without_trees_is_measured_once(treebank: Path, tmp_path: Path) -> None:
+    smaller = dataclasses.replace(
+        StudyFolder.find("language_modeling/treebank").study("sst"),
+        recipe=None,
+        networks={name: {"hidden_size": 4, "num_layers": 3} for name in ("ON-LSTM", "LSTM")},
+        network_options={"chunk_size": 2},
+        seeds=[1],
+        training={"epochs": 1, "batch_size": 2},
+        task_options={"path": "{data}", "treebank": True, "words": 8000},
+    )
+    places = {"runs": tmp_path / "runs", "results": tmp_path / "results", "page": tmp_path / "page.md"}
+    run_study_file(smaller, data=treebank, **places)
+    measured = read_study(tmp_path / "results" / "sst-trees.jsonl")
+    assert [(each["row"], bool(each["scores"])) for each in measured] == [("ON-LSTM", True), ("LSTM", False)]
+    for run in tmp_path.glob("runs/**/seed-1"):
+        shutil.rmtree(run)
+    run_study_file(smaller, data=treebank, **places)
+    assert read_study(tmp_path / "results" / "sst-trees.jsonl") == measured
