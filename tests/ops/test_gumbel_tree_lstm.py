@@ -97,9 +97,9 @@ def _check_engines(temperature: float | None, lengths: tuple[int, ...]) -> None:
 def test_the_fused_engine_is_in_cpp_where_it_can_be() -> None:
     own, lengths = weights(tensors()), torch.tensor([3, 2])
     leaves = leaves_of((3, 2), longer=0)
-    assert native_pairs(leaves, lengths, own.cell, own.query, 1.0, None) is not None
+    assert native_pairs(leaves, lengths, [2, 2, 1], own.cell, own.query, 1.0, None) is not None
     with compile_steps(False):
-        assert native_pairs(leaves, lengths, own.cell, own.query, 1.0, None) is None
+        assert native_pairs(leaves, lengths, [2, 2, 1], own.cell, own.query, 1.0, None) is None
 
 
 @pytest.mark.usefixtures("unset_memory_is_nan")

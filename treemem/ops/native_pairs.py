@@ -9,7 +9,7 @@ import torch
 
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
-from treemem.ops.native import TYPE_NAMES, native_library, structure
+from treemem.ops.native import TYPE_NAMES, address, native_library, structure
 
 _SOURCE = Path(__file__).parent / "native" / "pair_by_pair.cpp"
 _NODES_PER_THREAD = 64
@@ -22,6 +22,7 @@ class NativePairs:
         library: the compiled functions.
         leaves: ``[sequences, longest, 2 * hidden_size]``.
         lengths: longest first, int64 ``[sequences]``.
+        sizes: how many sequences are longer than 0, 1, 2, ... tokens.
         cell: of the Tree-LSTM.
         query: of the scores ``query . h``, ``[hidden_size]``.
         temperature, noise: see :func:`treemem.ops.pair_by_pair.choose_pairs`.
@@ -39,6 +40,7 @@ class NativePairs:
         library: ctypes.CDLL,
         leaves: torch.Tensor,
         lengths: torch.Tensor,
+        sizes: list[int],
         cell: Affine,
         query: torch.Tensor,
         temperature: float | None,
@@ -46,12 +48,11 @@ class NativePairs:
         bounded: bool,
     ) -> None:
         sequences, longest, width = leaves.shape
-        sizes = lengths.tolist()
-        num_pairs = sum(3 * size - 5 for size in sizes if size > 1)
+        num_pairs = int((3 * lengths - 5).clamp(min=0).sum())
+        num_choices = int((lengths * (lengths - 1) // 2).sum())
         threads = max(1, min(torch.get_num_threads(), sum(sizes) // _NODES_PER_THREAD))
-        shapes = [(sum(size > step for size in sizes), longest - step) for step in range(1, longest - 1)]
+        shapes = [(active, longest - step) for step, active in enumerate(sizes[1:-1], start=1)]
         drawn = [noise(shape).flatten() for shape in shapes] if noise is not None else []
-        num_choices = sum(size * (size - 1) // 2 for size in sizes)
         self.states = torch.cat([leaves.reshape(-1, width), leaves.new_zeros(num_pairs, width)])
         self.gates = leaves.new_zeros(num_pairs, len(cell.bias))
         self.children = lengths.new_zeros(num_pairs, 2)
@@ -70,7 +71,7 @@ class NativePairs:
         *given, scores, replaced, probability = self._kept
         made = (self.states, self.gates, self.children, scores, self.chosen, self.places, replaced, probability)
         sizes_of_all = (sequences, longest, width // 2, threads, bounded)
-        self._problem = structure(*sizes_of_all, *map(_address, (*given, *made)))
+        self._problem = structure(*sizes_of_all, *map(address, (*given, *made)))
         library.forward(self._problem)
 
     def backward(
@@ -88,13 +89,14 @@ class NativePairs:
         """
         d_scores, d_pairs = self.gates.new_zeros(len(self.gates)), torch.zeros_like(self.states[-len(self.gates) :])
         given = [None if each is None else each.contiguous() for each in (d_compositions, of_score)]
-        self._library.backward(self._problem, structure(*map(_address, (d_states, *given, d_scores, d_pairs))))
+        self._library.backward(self._problem, structure(*map(address, (d_states, *given, d_scores, d_pairs))))
         return d_scores, d_pairs
 
 
 def native_pairs(
     leaves: torch.Tensor,
     lengths: torch.Tensor,
+    sizes: list[int],
     cell: Affine,
     query: torch.Tensor,
     temperature: float | None,
@@ -107,8 +109,4 @@ def native_pairs(
     library = native_library(_SOURCE, tensors, f"REAL={TYPE_NAMES.get(leaves.dtype)}")
     if library is None or leaves.shape[1] < 2:
         return None
-    return NativePairs(library, leaves, lengths, cell, query, temperature, noise, bounded)
-
-
-def _address(tensor: torch.Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+    return NativePairs(library, leaves, lengths, sizes, cell, query, temperature, noise, bounded)

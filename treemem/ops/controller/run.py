@@ -13,7 +13,7 @@ import torch
 
 from treemem.errors import GraphError
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.native import TYPE_NAMES, native_library, structure
+from treemem.ops.native import TYPE_NAMES, address, native_library, structure
 from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
 from treemem.ops.sequence_lengths import of_step_before, shares_of_threads
 
@@ -343,8 +343,8 @@ class _Run(torch.autograd.Function):
             d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
             d_blocks, d_controls = torch.empty_like(own.blocks), torch.empty_like(own.controls)
             of_memory = ctx.memory.gradients(tensors, d_others[3:])
-            gradients = structure(*_pointers([d_states, d_reads, *d_firsts, d_blocks, d_controls]))
-            _call("backward", ctx, numbers, own, fields, gradients, structure(*_pointers(of_memory)))
+            gradients = structure(*map(address, [d_states, d_reads, *d_firsts, d_blocks, d_controls]))
+            _call("backward", ctx, numbers, own, fields, gradients, structure(*map(address, of_memory)))
             to_input = d_blocks[:, : len(of_input)]
             to_state = d_blocks[:, own.blocks.shape[1] - len(own.of_state) :]
             of_tensors = [
@@ -364,10 +364,6 @@ def own_gradient(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Ten
     return torch.zeros_like(like) if gradient is None else gradient.clone(memory_format=torch.contiguous_format)
 
 
-def _pointers(tensors: Iterable[torch.Tensor | None]) -> list[int]:
-    return [0 if each is None else each.data_ptr() for each in tensors]
-
-
 def _call(
     name: str,
     ctx: Any,
@@ -378,6 +374,6 @@ def _call(
 ) -> None:
     """Call C++ with what the run and the memory have."""
     steps = len(ctx.sizes)
-    problem = structure(*ctx.numbers, *_pointers([numbers, numbers[steps:], numbers[2 * steps :], *own]))
+    problem = structure(*ctx.numbers, *map(address, [numbers, numbers[steps:], numbers[2 * steps :], *own]))
     function = getattr(ctx.library, f"{name}_{ctx.suffix}")
-    function(problem, structure(*ctx.memory_numbers, *_pointers(fields)), *gradients)
+    function(problem, structure(*ctx.memory_numbers, *map(address, fields)), *gradients)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, FeatureTerms
-from treemem.ops.native import TYPE_NAMES, native_library, structure
+from treemem.ops.native import TYPE_NAMES, address, native_library, structure
 from treemem.ops.second_derivative import without_second_derivative
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
@@ -87,7 +87,7 @@ class _Run:
         found = NativeSteps(torch.zeros_like(states), existence, total, torch.empty(len(states), dtype=torch.bool))
         self._problem = structure(
             *(*self._sizes, *self._choices, self.train, self._seed),
-            *map(_address, (self._options, self._lengths, states, *maps, *found)),
+            *map(address, (self._options, self._lengths, states, *maps, *found)),
         )
         self._run_forward()
         if not self.train:
@@ -110,7 +110,7 @@ class _Run:
         ]
         taken = states.new_zeros(states.shape[:2])
         of_maps = [None if each is None else each.new_zeros(self.threads, *each.shape) for each in maps]
-        gradients = structure(*map(_address, (*incoming, taken, *of_maps)))
+        gradients = structure(*map(address, (*incoming, taken, *of_maps)))
         self._library.backward(ctypes.c_void_p(self._state), gradients)
         self._forget()
         return [incoming[0], *(None if each is None else each.sum(0) for each in of_maps)]
@@ -142,7 +142,3 @@ class _Steps(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         states, *maps = ctx.saved_tensors[4:]
         return None, *without_second_derivative(ctx.run.backward(states, maps, gradients[:2]))
-
-
-def _address(tensor: torch.Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()

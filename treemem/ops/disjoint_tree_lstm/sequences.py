@@ -75,7 +75,8 @@ def choose_trees(
             sizes = (own[:, None] > torch.arange(most)).sum(0).tolist()
             there = torch.arange(most, device=leaves.device) < own_there[:, None]
             own_leaves = leaves.index_select(0, order_there)[:, :most].masked_fill(~there[:, :, None], 0)
-            native = native_pairs(own_leaves, own_there, weights.cell, weights.query, None, noise, bounded=True)
+            given = own_leaves, own_there, sizes, weights.cell, weights.query
+            native = native_pairs(*given, temperature=None, noise=noise, bounded=True)
             if native is not None:
                 found = native.places
             else:

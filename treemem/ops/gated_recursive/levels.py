@@ -14,7 +14,7 @@ from torch.nn import functional
 from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights
 from treemem.ops.gated_recursive.fused import GatedRecursiveStepPair
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.native import TYPE_NAMES, native_library, structure
+from treemem.ops.native import TYPE_NAMES, address, native_library, structure
 from treemem.ops.native_levels import graph_is_retained
 from treemem.ops.second_derivative import without_second_derivative
 
@@ -114,7 +114,7 @@ class _Native(torch.autograd.Function):
         """Return ``Problem`` of the source."""
         nothing: list[torch.Tensor | None] = [None] * 4
         tensors = (children, ctx.ends, *weights, keep, states, *(kept or nothing))
-        return structure(*ctx.problem, *(0 if each is None else each.data_ptr() for each in tensors))
+        return structure(*ctx.problem, *map(address, tensors))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

@@ -63,7 +63,7 @@ class _GumbelTrees(torch.autograd.Function):
         num_leaves = sequences * longest
         cell, scaled = Affine(weight, bias), query / problem.scale
         compositions = leaves.new_zeros(sequences, longest - 1, width)
-        native = native_pairs(leaves, lengths, cell, scaled, problem.temperature, problem.noise)
+        native = native_pairs(leaves, lengths, sizes, cell, scaled, problem.temperature, problem.noise)
         if native is not None:
             states, gates, children, places = native.states, native.gates, native.children, native.places
             ctx.steps, composed = native, native.chosen >= 0

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from treemem.ops.affine import layer_norm, linear
-from treemem.ops.native import TYPE_NAMES, native_library
+from treemem.ops.native import TYPE_NAMES, address, native_library
 from treemem.ops.ordered_memory.stepwise import PackedSteps, hoisted
 from treemem.ops.ordered_memory.weights import Dropouts, OrderedMemoryWeights
 from treemem.ops.second_derivative import without_second_derivative
@@ -134,7 +134,7 @@ class _Run:
         incoming += [None if each is None else each.contiguous() for each in others]  # type: ignore[misc]
         by_token = [torch.zeros_like(tensor) for tensor in tensors[:3]]
         of_weights = [tensor.new_zeros(self.num_parts, *tensor.shape) for tensor in tensors[3:]]
-        pointers = [0 if each is None else each.data_ptr() for each in (*incoming, *by_token, *of_weights)]
+        pointers = map(address, (*incoming, *by_token, *of_weights))
         self._backward(ctypes.c_void_p(self._state), (ctypes.c_void_p * _NUM_GRADIENTS)(*pointers))
         self._forget()
         return [*by_token, *(each.sum(0) for each in of_weights)]
