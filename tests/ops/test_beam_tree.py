@@ -10,13 +10,16 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine, linear
 from treemem.ops.beam_tree import BeamTreeEngine, BeamTreeWeights, ChildrenScore, beam_trees
 from treemem.ops.gated_recursive import GatedCellWeights, gated_cell
+from treemem.ops.threads import torch_threads
 
 SIZE = 6
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
 ENGINES: tuple[BeamTreeEngine, ...] = ("naive", "fused")
+LANGUAGES = ["torch", pytest.param("C++", marks=pytest.mark.skipif(not compile_mode.compiler(), reason="no compiler"))]
 
 
 def affine(outputs: int, inputs: int) -> Affine:
@@ -62,13 +65,19 @@ def _with(own: BeamTreeWeights, tensors: list[Tensor]) -> BeamTreeWeights:
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
-def test_the_fused_engine_equals_the_naive_one(sort: str, soft: bool, lengths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_fused_engine_equals_the_naive_one(
+    language: str, threads: int, sort: str, soft: bool, lengths: tuple[int, ...]
+) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
     own = weights(sort)
     for beam_size in (1, 2, 3, 5):
         options = {"soft": soft, "trace": True}
         expected = run(own, lengths, beam_size, engine="naive", **options)
-        assert_same(run(own, lengths, beam_size, engine="fused", **options), expected, f"{beam_size} beams")
+        with compile_steps(language == "C++"), torch_threads(threads):
+            found = run(own, lengths, beam_size, engine="fused", **options)
+        assert_same(found, expected, f"{beam_size} beams")
         with torch.no_grad():
             found = beam_trees(leaves_of(lengths), torch.tensor(lengths, dtype=torch.int64), own, beam_size, soft=soft)
         torch.testing.assert_close(found.encoding, expected["encoding"])
@@ -138,6 +147,34 @@ def test_gradients_pass_gradcheck_where_no_choice_changes(sort: str, soft: bool)
 
     given = [each.requires_grad_() for each in (leaves, *parameters(own))]
     assert torch.autograd.gradcheck(encoding, given, fast_mode=True)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_second_backward_pass_of_a_soft_beam_gives_the_same_gradients(language: str) -> None:
+    own, leaves = weights("composed"), leaves_of((5, 7)).requires_grad_()
+    with compile_steps(language == "C++"):
+        out = beam_trees(leaves, torch.tensor([5, 7]), own, 3, soft=True).encoding.sin().sum()
+        first, second = (torch.autograd.grad(out, leaves, retain_graph=True) for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_that_vanish_leave_the_others_as_they_are(dtype: torch.dtype, language: str) -> None:
+    """The last beam of a sharp search has a probability near 0, and so do its gradients."""
+    own = weights("composed")
+    own = _with(own, [each.to(dtype) for each in parameters(own)[:-2]] + [60 * each.to(dtype) for each in own.score])
+    leaves, lengths = leaves_of((9, 7)).to(dtype), torch.tensor([9, 7])
+    found = []
+    for engine in ENGINES:
+        with compile_steps(language == "C++"):
+            given = leaves.clone().requires_grad_()
+            encoding = beam_trees(given, lengths, own, 3, soft=True, engine=engine).encoding
+            (gradient,) = torch.autograd.grad((encoding * torch.linspace(-1, 1, SIZE, dtype=dtype)).sum(), given)
+        assert gradient.isfinite().all()
+        found.append(gradient)
+    torch.testing.assert_close(*found, rtol=1e-3 if dtype == torch.float32 else 1e-9, atol=1e-6)
+    assert torch.full((8,), torch.finfo(dtype).tiny, dtype=dtype).div(2).all(), "small numbers are 0 afterwards"
 
 
 @pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])

@@ -5,14 +5,14 @@ Nodes and pairs of adjacent nodes have numbers, and beams hold numbers. A step c
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
 from treemem.ops.affine import linear
 from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise, highest
-from treemem.ops.gated_recursive import gated_cell
+from treemem.ops.gated_recursive import new_nodes
 
 
 class SearchStep(NamedTuple):
@@ -39,7 +39,8 @@ class Search(NamedTuple):
         children: the nodes of each composition, int64 ``[compositions, 2]``.
         pairs: the nodes of each pair, int64 ``[pairs, 2]``. Where a pair is scored by its composition, these are the
             compositions, in the same order.
-        keep: dropout of each composition, bool ``[compositions, 4 * hidden_size]``; None without dropout.
+        keep: by what the hidden layer of each composition was multiplied, ``[compositions, inner_size]``; None without
+            dropout.
         steps: the choices.
         roots: the last node of each beam, int64 ``[sequences, beam_size]``.
         totals: the log probability of each beam, ``[sequences, beam_size]``; minus infinity where there is no beam.
@@ -86,7 +87,7 @@ def search(
     steps: list[SearchStep] = []
     for active, num_pairs in zip(sizes[1:], range(longest - 1, 0, -1), strict=True):
         beams = total.shape[1]
-        _keep_ended(roots, totals, nodes, total, active)
+        keep_ended(roots, totals, nodes, total, active)
         nodes, pairs, total = nodes[:active], pairs[:active], total[:active]
         present = torch.arange(num_pairs, device=leaves.device) < lengths[:active, None] - (longest - num_pairs)
         score = memory.score[pairs].masked_fill(~present[:, None], -torch.inf)
@@ -100,12 +101,12 @@ def search(
             chosen = highest(total + noise(tuple(total.shape)) if noise is not None else total, beam_size)
             total, parent, place = (each.gather(1, chosen) for each in (total, parent, place))
         steps.append(SearchStep(pairs, parent, place, memory.num_nodes))
-        nodes, pairs = _compose(memory, nodes, pairs, parent, place)
-    _keep_ended(roots, totals, nodes, total, 0)
+        nodes, pairs = compose_beams(memory, nodes, pairs, parent, place)
+    keep_ended(roots, totals, nodes, total, 0)
     return Search(*memory.found(), steps, roots, totals)
 
 
-def _keep_ended(
+def keep_ended(
     roots: torch.Tensor, totals: torch.Tensor, nodes: torch.Tensor, total: torch.Tensor, active: int
 ) -> None:
     """Write down the beams of the sequences that have one node left."""
@@ -114,10 +115,26 @@ def _keep_ended(
     totals[ended, : nodes.shape[1]] = total[ended]
 
 
-def _compose(
-    memory: _Memory, nodes: torch.Tensor, pairs: torch.Tensor, parent: torch.Tensor, place: torch.Tensor
+class Pairs(Protocol):
+    """What beams need of the memory whose numbers they hold."""
+
+    def add_pairs(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Score pairs of nodes and return their numbers, of the shape of ``left``."""
+
+    def compose(self, pair: torch.Tensor) -> torch.Tensor:
+        """Return the numbers of the nodes that pairs become."""
+
+
+def compose_beams(
+    memory: Pairs, nodes: torch.Tensor, pairs: torch.Tensor, parent: torch.Tensor, place: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return nodes and pairs of the new beams."""
+    """Return nodes and pairs of new beams.
+
+    Args:
+        memory: has them.
+        nodes, pairs: of the beams, int64 ``[sequences, beams, nodes or pairs]``.
+        parent, place: see :class:`SearchStep`.
+    """
     num_pairs = pairs.shape[2]
     nodes, pairs = (_of_beams(each, parent) for each in (nodes, pairs))
     at = place[:, :, None]
@@ -165,13 +182,13 @@ class _Memory:
         self, leaves: torch.Tensor, weights: BeamTreeWeights, dropout: float, num_chosen: int, num_pairs: int
     ) -> None:
         self._weights, self._dropout = weights, dropout
-        self._num_leaves, size = leaves.shape
+        self._num_leaves = len(leaves)
         self._by_children = isinstance(weights.score, ChildrenScore)
         most = num_chosen if self._by_children else num_pairs
-        self._states = torch.cat([leaves, leaves.new_empty(most, size)])
-        self._keep = torch.empty(most, 4 * size, dtype=torch.bool, device=leaves.device) if dropout else None
-        self._children = torch.empty(most, 2, dtype=torch.int64, device=leaves.device)
-        self._pairs = self._children.new_empty(num_pairs, 2) if self._by_children else self._children
+        keep = leaves.new_empty(most, len(weights.cell.hidden.bias)) if dropout else None
+        children = torch.empty(most, 2, dtype=torch.int64, device=leaves.device)
+        self._nodes = new_nodes(leaves, children, weights.cell, keep, differentiable=False)
+        self._pairs = children.new_empty(num_pairs, 2) if self._by_children else self._nodes.children
         self.score = leaves.new_empty(num_pairs)
         self._scored, self.num_nodes = 0, self._num_leaves
 
@@ -181,7 +198,7 @@ class _Memory:
         both = torch.stack([left, right], -1).flatten(0, -2)
         if isinstance(self._weights.score, ChildrenScore):
             self._pairs[rows] = both
-            self.score[rows] = self._weights.score.of(*self._states[both].unbind(1))
+            self.score[rows] = self._weights.score.of(*self._nodes.states[both].unbind(1))
         else:
             self.score[rows] = linear(self._add_nodes(both), self._weights.score).squeeze(-1)
         self._scored = rows.stop
@@ -197,23 +214,9 @@ class _Memory:
 
     def found(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """States, children of compositions, pairs and dropout."""
-        return self._states, self._children, self._pairs, self._keep
+        return self._nodes.states, self._nodes.children, self._pairs, self._nodes.keep
 
     def _add_nodes(self, children: torch.Tensor) -> torch.Tensor:
-        rows = slice(self.num_nodes, self.num_nodes + len(children))
-        inner = slice(rows.start - self._num_leaves, rows.stop - self._num_leaves)
-        keep = None
-        if self._keep is not None:
-            drawn = torch.rand(self._keep[inner].shape, device=children.device) >= self._dropout
-            self._keep[inner] = drawn
-            keep = scaled(drawn, self._dropout, self._states.dtype)
-        self._children[inner] = children
-        left, right = self._states[children].unbind(1)
-        self._states[rows] = gated_cell(left, right, self._weights.cell, keep)
-        self.num_nodes = rows.stop
-        return self._states[rows]
-
-
-def scaled(keep: torch.Tensor, dropout: float, dtype: torch.dtype) -> torch.Tensor:
-    """By what values are multiplied for dropout."""
-    return keep.to(dtype) * (0.0 if dropout == 1 else 1 / (1 - dropout))
+        added = self._nodes.compose_pairs(self.num_nodes - self._num_leaves, children, self._dropout)
+        self.num_nodes += len(children)
+        return added

@@ -12,7 +12,7 @@ from treemem.device_copy import to_device
 from treemem.ops.affine import linear
 from treemem.ops.beam_tree.naive import naive_beams
 from treemem.ops.beam_tree.needed import needed
-from treemem.ops.beam_tree.search import Search, scaled, search
+from treemem.ops.beam_tree.search import Search, search
 from treemem.ops.beam_tree.soft import soft_search
 from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise
@@ -81,12 +81,12 @@ def beam_trees(
     leaves = leaves.index_select(0, order_there)[:, : len(sizes)].masked_fill(~there[:, :, None], 0)
     arguments = leaves, own_there, sizes, weights, beam_size
     if soft:
-        roots, totals = soft_search(*arguments, noise=noise, dropout=dropout)
+        roots, totals = soft_search(leaves, own, sizes, weights, beam_size, noise=noise, dropout=dropout)
         of_sequences = (totals.softmax(1)[:, :, None] * roots).sum(1)
         found = search(*arguments, noise=None, dropout=0.0) if trace else None
     else:
         found = search(*arguments, noise=noise, dropout=dropout)
-        of_sequences = _encoding(found, leaves, own, weights, dropout)
+        of_sequences = _encoding(found, leaves, own, weights)
     encoding = encoding.index_copy(0, order_there, of_sequences)
     if joined is None or found is None:
         return BeamTrees(encoding, joined)
@@ -95,18 +95,14 @@ def beam_trees(
     return BeamTrees(encoding, joined)
 
 
-def _encoding(
-    found: Search, leaves: torch.Tensor, lengths: torch.Tensor, weights: BeamTreeWeights, dropout: float
-) -> torch.Tensor:
+def _encoding(found: Search, leaves: torch.Tensor, lengths: torch.Tensor, weights: BeamTreeWeights) -> torch.Tensor:
     """Return the encodings; if they need gradients, what they depend on is computed again."""
     tensors = [leaves, *weights.cell.hidden, *weights.cell.gates, *weights.cell.norm]
     by_children = isinstance(weights.score, ChildrenScore)
     if not (torch.is_grad_enabled() and any(each.requires_grad for each in (*tensors, *_of_score(weights)))):
         return (found.totals.softmax(1)[:, :, None] * found.states[found.roots]).sum(1)
     own = needed(found, lengths, by_children)
-    keep = None
-    if found.keep is not None:
-        keep = scaled(found.keep.index_select(0, own.compositions), dropout, leaves.dtype)
+    keep = None if found.keep is None else found.keep.index_select(0, own.compositions)
     states = gated_levels(leaves.flatten(0, 1).index_select(0, own.leaves), own.levels, weights.cell, keep)
     if isinstance(weights.score, ChildrenScore):
         scores = weights.score.of(*(states.index_select(0, each) for each in own.pairs.unbind(1)))

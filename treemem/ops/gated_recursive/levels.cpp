@@ -1,5 +1,5 @@
 // A gated recursive cell of two children over the levels of binary trees, forward and backward; the equations are those of
-// cell.py.
+// cell.py. A call runs some levels that follow each other; the gradients of the weights come last, of all inner nodes.
 //
 // A level is run in tiles of rows that stay in the cache. The gradients of children are added after a level, each thread
 // its own columns, because a row may be the child of several.
@@ -24,11 +24,12 @@ constexpr int64_t kChunk = 512;  // rows at a time for the gradient of weights
 
 extern "C" {
 
-// As levels.py fills it in.
+// As nodes.py fills it in.
 struct Problem {
-  int64_t first, count, num_levels, hidden_size, inner_size, num_threads, gelu;
+  int64_t first, count, hidden_size, inner_size, num_threads, gelu;
+  int64_t begin, num_levels;
+  const int64_t* ends;      // of these levels among the inner nodes, where the first begins at `begin`, [num_levels]
   const int64_t* children;  // rows, [count, 2]
-  const int64_t* ends;      // of the levels among the inner nodes, [num_levels]
   const void *weight1, *bias1, *weight2, *bias2, *gain, *shift;
   const void* keep;         // factors of dropout, [count, inner_size], or null
   void* states;             // [first + count, hidden_size]
@@ -69,8 +70,9 @@ class Run {
     for_levels([&](int64_t begin, int64_t end) { most = std::max(most, end - begin); });
     Buffer<T> of_children(most * 2 * D);
     for (int64_t level = p.num_levels - 1; level >= 0; --level) {
-      const int64_t begin = level ? p.ends[level - 1] : 0;
+      const int64_t begin = begin_of(level);
       for_tiles(begin, p.ends[level], [&](int64_t thread, int64_t at, int64_t rows) {
+        const NoSubnormals scope;
         T* learned = static_cast<T*>(g.learned) + thread * 2 * D;
         T* found = of_children.get() + (at - begin) * 2 * D;
         backward(at, rows, hidden_map, gate_map, out(g.states), learned, found, memory[thread]);
@@ -82,7 +84,12 @@ class Run {
                 of_children.get() + (2 * (at - begin) + k) * D + from, to - from);
       });
     }
+  }
+
+  // After the backward pass of all inner nodes.
+  void of_weights(const Gradients& g) const {
     for_parts(H, [&](int64_t from, int64_t to) {
+      const NoSubnormals scope;
       Buffer<T> read(kChunk * 2 * D);
       for (int64_t at = 0; at < p.count; at += kChunk) {
         const int64_t rows = std::min(kChunk, p.count - at);
@@ -93,6 +100,7 @@ class Run {
       }
     });
     for_parts(4 * D, [&](int64_t from, int64_t to) {
+      const NoSubnormals scope;
       for (int64_t at = 0; at < p.count; at += kChunk) {
         const int64_t rows = std::min(kChunk, p.count - at);
         const T* d = out(p.gates) + at * 4 * D + from;
@@ -117,8 +125,10 @@ class Run {
 
   template <class Visit>
   void for_levels(Visit visit) const {
-    for (int64_t level = 0; level < p.num_levels; ++level) visit(level ? p.ends[level - 1] : 0, p.ends[level]);
+    for (int64_t level = 0; level < p.num_levels; ++level) visit(begin_of(level), p.ends[level]);
   }
+
+  int64_t begin_of(int64_t level) const { return level ? p.ends[level - 1] : p.begin; }
 
   // Calls visit(thread, first row, rows) for the tiles of a level, on several threads if there are several tiles.
   template <class Visit>
@@ -200,4 +210,5 @@ class Run {
 extern "C" {
 void forward(const Problem* problem) { Run<REAL>(*problem).forward(); }
 void backward(const Problem* problem, const Gradients* gradients) { Run<REAL>(*problem).backward(*gradients); }
+void of_weights(const Problem* problem, const Gradients* gradients) { Run<REAL>(*problem).of_weights(*gradients); }
 }
