@@ -336,6 +336,7 @@ ENCODERS = (
     OperationWorkload("gumbel tree-lstm 64", partial(joining_batch, GumbelTreeLSTM)),
     OperationWorkload("ebt-grc 64", partial(joining_batch, partial(EfficientBeamTreeGRC, beam_size=3))),
     OperationWorkload("bt-grc 64", partial(joining_batch, partial(BeamTreeGRC, beam_size=3))),
+    OperationWorkload("bt-grc onesoft 64", partial(joining_batch, partial(BeamTreeGRC, top_k="onesoft"))),
     OperationWorkload("gru 128", partial(cell_batch, GRUCell, "gru")),
     OperationWorkload("lstm 128", partial(cell_batch, LSTMCell, "lstm")),
     OperationWorkload("gru 128 with attention", attending_gru_batch),
