@@ -91,7 +91,7 @@ def needed(found: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
     arrays = [
         *(leaves, inner, row[children[inner]], row[all_pairs[pairs]]),
         row[num_leaves + pairs] if not by_children else np.zeros(0, np.int64),
-        *(number[groups], lineage, np.where(is_beam, row[roots], 0), beams),
+        *(number[groups], lineage, row[np.where(is_beam, roots, roots[:, :1])], beams),
     ]
     tensors = to_device_together([torch.from_numpy(each) for each in arrays], found.states.device)
     return Needed(tensors[0], tensors[1], Levels(tensors[2], ends.tolist()), *tensors[3:])

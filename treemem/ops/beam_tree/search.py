@@ -42,7 +42,7 @@ class Search(NamedTuple):
         keep: by what the hidden layer of each composition was multiplied, ``[compositions, inner_size]``; None without
             dropout.
         steps: the choices.
-        roots: the last node of each beam, int64 ``[sequences, beam_size]``.
+        roots: the last node of each beam, int64 ``[sequences, beam_size]``; a token where there is no beam.
         totals: the log probability of each beam, ``[sequences, beam_size]``; minus infinity where there is no beam.
     """
 
@@ -82,7 +82,7 @@ def search(
     memory = _Memory(leaves.flatten(0, 1), weights, dropout, *_counts(sizes, beam_size))
     pairs = memory.add_pairs(nodes[..., :-1], nodes[..., 1:])
     total = leaves.new_zeros(sequences, 1)
-    roots = nodes.new_zeros(sequences, beam_size)
+    roots = nodes[:, 0, :1].repeat(1, beam_size)
     totals = leaves.new_full((sequences, beam_size), -torch.inf)
     steps: list[SearchStep] = []
     for active, num_pairs in zip(sizes[1:], range(longest - 1, 0, -1), strict=True):

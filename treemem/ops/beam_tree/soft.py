@@ -116,17 +116,13 @@ class _SoftSearch(torch.autograd.Function):
         nodes = torch.arange(sequences * longest, device=device).view(sequences, 1, longest)
         pairs = table.add_adjacent(nodes, lengths - 1)
         total = leaves.new_zeros(sequences, 1)
-        roots = nodes.new_zeros(sequences, beam_size)
+        roots = nodes[:, 0, :1].repeat(1, beam_size)
         totals = leaves.new_full((sequences, beam_size), ABSENT)
         steps: list[_Step] = []
         for active, num_pairs in zip(sizes[1:], range(longest - 1, 0, -1), strict=True):
             keep_ended(roots, totals, nodes, total, active)
-            nodes, pairs, total, own = (
-                nodes[:active],
-                pairs[:active],
-                total[:active],
-                lengths[:active] - longest + num_pairs,
-            )
+            nodes, pairs, total = nodes[:active], pairs[:active], total[:active]
+            own = lengths[:active] - (longest - num_pairs)
             own_there = to_device(own, device)
             drawn = noise((active, total.shape[1], num_pairs)) if noise is not None and num_pairs > 1 else None
             with torch.set_grad_enabled(differentiable):
