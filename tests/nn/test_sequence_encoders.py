@@ -94,6 +94,19 @@ def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(ne
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
 
 
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_a_sequence_of_nan_leaves_the_others_as_they_are(network: NetworkConfig) -> None:
+    encoder, lengths = make(network).double().eval(), torch.tensor([9, 3, 0, 2, 6, 1])
+    inputs = torch.randn(6, 10, encoder.embedding_size, dtype=torch.float64)
+    found = []
+    for first in (inputs[:1], torch.full_like(inputs[:1], torch.nan)):
+        given = torch.cat([first, inputs[1:]]).requires_grad_()
+        encoding = encoder.read(given, lengths).encoding[1:]
+        (gradient,) = torch.autograd.grad(encoding.sin().sum(), given)
+        found.append((encoding.detach(), gradient[1:]))
+    torch.testing.assert_close(*found)
+
+
 def test_token_batches_and_graphs_are_read_as_trees_are() -> None:
     batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
     for network in NETWORKS:

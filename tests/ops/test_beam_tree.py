@@ -83,21 +83,6 @@ def test_the_fused_engine_equals_the_naive_one(
         torch.testing.assert_close(found.encoding, expected["encoding"])
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
-def test_a_sequence_of_nan_leaves_the_others_as_they_are(sort: str, soft: bool, language: str) -> None:
-    """Short sequences have fewer beams; nothing stands in for the others."""
-    own, lengths, leaves = weights(sort), torch.tensor([9, 3, 2, 6]), leaves_of((9, 3, 2, 6))
-    found = []
-    for first in (leaves[0], torch.full_like(leaves[0], torch.nan)):
-        given = torch.cat([first[None], leaves[1:]]).requires_grad_()
-        with compile_steps(language == "C++"):
-            encoding = beam_trees(given, lengths, own, 5, soft=soft).encoding[1:]
-            (gradient,) = torch.autograd.grad(encoding.sin().sum(), given)
-        found.append({"encoding": encoding.detach(), "gradient": gradient[1:]})
-    assert_same(found[1], found[0], language)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
 def test_equal_tokens_give_the_same_trees_alone_and_in_a_batch(sort: str, soft: bool, engine: BeamTreeEngine) -> None:
