@@ -574,7 +574,10 @@ void* forward(const Problem* problem) {
 void backward(void* state, const Gradients* gradients) {
   Run<REAL>& run = *static_cast<Run<REAL>*>(state);
   const Maps<REAL> maps(run.problem, true);
-  run.for_groups([&](Group<REAL>& group) { group.backward(*gradients, maps); });
+  run.for_groups([&](Group<REAL>& group) {
+    const NoSubnormals scope;
+    group.backward(*gradients, maps);
+  });
 }
 void forget(void* state) { delete static_cast<Run<REAL>*>(state); }
 }

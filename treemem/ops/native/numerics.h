@@ -25,8 +25,8 @@
 
 namespace {
 
-// While it lives, this thread takes numbers for 0 that are too small to have all their digits. A processor needs a
-// hundred times as long for those, and gradients that vanish are full of them.
+// While it lives, this thread takes subnormal numbers for 0. Processors are many times slower with them, and gradients
+// that vanish are full of them.
 class NoSubnormals {
 #ifdef __SSE2__
  public:
