@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from treemem.device_copy import to_device
+from treemem.device_copy import to_device_together
 from treemem.schedule.schedule import Schedule
 
 
@@ -20,8 +20,9 @@ class TreePlan(NamedTuple):
         places_on_cpu: the same.
         lengths: int64 ``[sequences]``, on the CPU.
         pairs: the leaves and all pairs.
-        candidates: the rows of the pairs that a step chooses from, int64 ``[sequences, longest - 1, longest - 1]``; at
-            padding the number of rows.
+        choices: which of the places are choices, int64 ``[choices]``, counted sequence by sequence.
+        candidates: the rows of the pairs that each of them chooses from, int64 ``[choices, longest - 1]``; at padding
+            the number of rows.
         trees: the leaves and the chosen pairs; the root of an empty sequence is any row.
     """
 
@@ -29,6 +30,7 @@ class TreePlan(NamedTuple):
     places_on_cpu: torch.Tensor
     lengths: torch.Tensor
     pairs: Schedule
+    choices: torch.Tensor
     candidates: torch.Tensor
     trees: Schedule
 
@@ -52,14 +54,18 @@ def tree_plan(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
     pairs = np.full((sequences, steps), -1)
     pairs[valid] = np.arange(num_leaves, count)
     children = [np.stack([nodes[:, :-1][valid], nodes[:, 1:][valid]], 1)]
-    candidates = np.full((sequences, steps, steps), -1)
+    candidates = np.full((int(valid.sum()), steps), -1)
+    choices: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    num_choices = 0
     in_trees = [np.arange(num_leaves)]
     for step in range(int(length.max(initial=0)) - 1):
         rows = np.flatnonzero(length > step + 1)
         place = chosen_places[rows, step][:, None]
         num_pairs = steps - step
         own_pairs, own_nodes = pairs[rows, :num_pairs], nodes[rows, : num_pairs + 1]
-        candidates[rows, step, :num_pairs] = own_pairs
+        candidates[num_choices : num_choices + len(rows), :num_pairs] = own_pairs
+        choices.append(rows * steps + step)
+        num_choices += len(rows)
         new = np.take_along_axis(own_pairs, place, 1)
         in_trees.append(new[:, 0])
         roots[rows] = new[:, 0]
@@ -79,14 +85,9 @@ def tree_plan(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
     all_pairs, trees = (_schedule(num_leaves, each, own) for each, own in ((every, roots), (of_trees, number[roots])))
     rows_of_candidates = np.where(candidates < 0, count, all_pairs.row_of_node.numpy()[candidates])
     there = places.device
-    return TreePlan(
-        places,
-        on_cpu,
-        lengths,
-        all_pairs.to(there),
-        to_device(torch.from_numpy(rows_of_candidates), there),
-        trees.to(there),
-    )
+    arrays = [torch.from_numpy(each) for each in (np.concatenate(choices), rows_of_candidates)]
+    of_choices, of_candidates = to_device_together(arrays, there)
+    return TreePlan(places, on_cpu, lengths, all_pairs.to(there), of_choices, of_candidates, trees.to(there))
 
 
 def _schedule(num_leaves: int, children: NDArray[np.int64], roots: NDArray[np.int64]) -> Schedule:

@@ -110,14 +110,12 @@ def choices_of(
     flat = leaves.reshape(-1, leaves.shape[2])
     hidden = compose_levels(flat, plan.pairs, weights.cell)["h"]
     scores = functional.pad(hidden @ weights.query, (0, 1), value=-torch.inf)
-    absent = plan.candidates == len(hidden)
-    no_step = absent.all(2)
-    of_steps = scores[plan.candidates].masked_fill(no_step[:, :, None], 0)
-    log_probability = of_steps.log_softmax(2)
-    chosen = log_probability.gather(2, plan.places[:, :, None]).squeeze(2).masked_fill(no_step, 0)
-    log_probability = log_probability.masked_fill(absent, 0)
-    entropy = -(log_probability.exp() * log_probability).sum(2)
-    return Choices(chosen, entropy)
+    log_probability = scores[plan.candidates].log_softmax(1)
+    chosen = log_probability.gather(1, plan.places.take(plan.choices)[:, None]).squeeze(1)
+    log_probability = log_probability.masked_fill(plan.candidates == len(hidden), 0)
+    entropy = -(log_probability.exp() * log_probability).sum(1)
+    nothing = leaves.new_zeros(sequences * steps)
+    return Choices(*(nothing.index_copy(0, plan.choices, each).view(sequences, steps) for each in (chosen, entropy)))
 
 
 def compose_trees(
