@@ -83,7 +83,7 @@ def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(ne
     inputs[torch.arange(6) >= lengths[:, None]] = torch.nan
     together = encoder.read(inputs, lengths)
     for index, length in enumerate(lengths.tolist()):
-        alone = encoder.read(inputs[index : index + 1, :length], lengths[index : index + 1])
+        alone = encoder.read(inputs[index : index + 1, :length], lengths[index : index + 1].int())
         assert alone.outputs.shape == (1, length, 6)
         torch.testing.assert_close(together.encoding[index], alone.encoding[0])
         torch.testing.assert_close(together.outputs[index, :length], alone.outputs[0])

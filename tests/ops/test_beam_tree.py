@@ -150,6 +150,35 @@ def test_gradients_pass_gradcheck_where_no_choice_changes(sort: str, soft: bool)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_sequence_of_nan_leaves_the_others_as_they_are_beside_a_soft_beam(threads: int, language: str) -> None:
+    """Short sequences have fewer candidates; nothing of another sequence stands in for them."""
+    own, lengths, leaves = weights("composed"), torch.tensor([9, 3, 2, 6]), leaves_of((9, 3, 2, 6))
+    found = []
+    for first in (leaves[0], torch.full_like(leaves[0], torch.nan)):
+        given = torch.cat([first[None], leaves[1:]]).requires_grad_()
+        with compile_steps(language == "C++"), torch_threads(threads):
+            encoding = beam_trees(given, lengths, own, 5, soft=True).encoding[1:]
+            (gradient,) = torch.autograd.grad(encoding.sin().sum(), given)
+        found.append({"encoding": encoding.detach(), "gradient": gradient[1:]})
+    assert_same(found[1], found[0], language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
+def test_a_graph_of_the_gradients_gives_them_and_refuses_their_derivative(sort: str, soft: bool, language: str) -> None:
+    own, leaves = weights(sort), leaves_of((5, 7)).requires_grad_()
+    own = _with(own, [each.requires_grad_() for each in parameters(own)])
+    with compile_steps(language == "C++"):
+        out = beam_trees(leaves, torch.tensor([5, 7]), own, 3, soft=soft).encoding.sin().sum()
+        (expected,) = torch.autograd.grad(out, leaves, retain_graph=True)
+        (gradient,) = torch.autograd.grad(out, leaves, create_graph=True)
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            gradient.sum().backward()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_a_second_backward_pass_of_a_soft_beam_gives_the_same_gradients(language: str) -> None:
     own, leaves = weights("composed"), leaves_of((5, 7)).requires_grad_()
     with compile_steps(language == "C++"):
@@ -159,11 +188,12 @@ def test_a_second_backward_pass_of_a_soft_beam_gives_the_same_gradients(language
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_that_vanish_leave_the_others_as_they_are(dtype: torch.dtype, language: str) -> None:
+@pytest.mark.parametrize(("dtype", "sharpness"), [(torch.float32, 60), (torch.float64, 450)])
+def test_gradients_that_vanish_leave_the_others_as_they_are(dtype: torch.dtype, sharpness: int, language: str) -> None:
     """The last beam of a sharp search has a probability near 0, and so do its gradients."""
     own = weights("composed")
-    own = _with(own, [each.to(dtype) for each in parameters(own)[:-2]] + [60 * each.to(dtype) for each in own.score])
+    own = _with(own, [*parameters(own)[:-2], *(sharpness * each for each in own.score)])
+    own = _with(own, [each.to(dtype) for each in parameters(own)])
     leaves, lengths = leaves_of((9, 7)).to(dtype), torch.tensor([9, 7])
     found = []
     for engine in ENGINES:
@@ -171,7 +201,6 @@ def test_gradients_that_vanish_leave_the_others_as_they_are(dtype: torch.dtype, 
             given = leaves.clone().requires_grad_()
             encoding = beam_trees(given, lengths, own, 3, soft=True, engine=engine).encoding
             (gradient,) = torch.autograd.grad((encoding * torch.linspace(-1, 1, SIZE, dtype=dtype)).sum(), given)
-        assert gradient.isfinite().all()
         found.append(gradient)
     torch.testing.assert_close(*found, rtol=1e-3 if dtype == torch.float32 else 1e-9, atol=1e-6)
     assert torch.full((8,), torch.finfo(dtype).tiny, dtype=dtype).div(2).all(), "small numbers are 0 afterwards"

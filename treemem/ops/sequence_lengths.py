@@ -15,10 +15,10 @@ _SHOWN = 8
 
 
 def checked_lengths(lengths: torch.Tensor, inputs: torch.Tensor, input_size: int) -> torch.Tensor:
-    """``lengths`` on the CPU, if they are those of ``inputs``.
+    """``lengths`` on the CPU, int64, if they are those of ``inputs``.
 
     Args:
-        lengths: int64 ``[sequences]``.
+        lengths: whole numbers ``[sequences]``.
         inputs: ``[sequences, longest, input_size]``.
         input_size: how wide they must be.
 
@@ -37,7 +37,7 @@ def checked_lengths(lengths: torch.Tensor, inputs: torch.Tensor, input_size: int
             f"{sequences} sequences of at most {longest} elements need as many lengths from 0 to {longest}, not "
             f"{on_cpu.numel()}: {shown}"
         )
-    return on_cpu
+    return on_cpu.long()
 
 
 def within(lengths: torch.Tensor, longest: int) -> torch.Tensor:

@@ -28,7 +28,7 @@ class Needed(NamedTuple):
         groups: the pairs of each beam in a step, int64 ``[groups, longest - 1]``; -1 is padding.
         lineage: the choices of each last beam, int64 ``[last beams, steps]``: places in the flat groups, and after
             their end if there was no choice.
-        roots: the row of each last beam, int64 ``[sequences, beam_size]``; 0 where there is none.
+        roots: the row of each last beam, int64 ``[sequences, beam_size]``; that of the first where there is none.
         beams: the last beam, int64 ``[sequences, beam_size]``; the number of last beams where there is none.
     """
 

@@ -131,7 +131,7 @@ def compose_beams(
     """Return nodes and pairs of new beams.
 
     Args:
-        memory: has them.
+        memory: whose numbers they are.
         nodes, pairs: of the beams, int64 ``[sequences, beams, nodes or pairs]``.
         parent, place: see :class:`SearchStep`.
     """

@@ -52,7 +52,8 @@ def beam_trees(
     """Search for the trees of sequences, each as if it were alone.
 
     Args:
-        leaves: ``[sequences, longest, hidden_size]``, on the right of each sequence padding of any content.
+        leaves: ``[sequences, longest, hidden_size]``, of the type of the weights; on the right of each sequence padding
+            of any content.
         lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
         weights: of cell and score.
         beam_size: number of beams.

@@ -63,8 +63,8 @@ void backward(const Problem* p, const Gradients* g) {
   const T* states = static_cast<const T*>(p->states);
   T* d_states = static_cast<T*>(g->states);
   for_sources(*p, [&](int64_t beam, int64_t pair, const int64_t* sources, int64_t row) {
-    const T weight = static_cast<const T*>(p->of_beam)[beam], *mix = static_cast<const T*>(p->mix) + 3 * pair;
     const NoSubnormals scope;
+    const T weight = static_cast<const T*>(p->of_beam)[beam], *mix = static_cast<const T*>(p->mix) + 3 * pair;
     T *d_weight = static_cast<T*>(g->of_beam) + beam, *d_mix = static_cast<T*>(g->mix) + 3 * pair;
     const T* d_new = d_states + row * D;
     for (int64_t k = 0; k < 3; ++k) {

@@ -46,7 +46,8 @@ def gated_levels(
         The states of all rows, ``[leaves + inner nodes, hidden_size]``.
     """
     tensors = (leaves, *weights.hidden, *weights.gates, *weights.norm)
-    return _Levels.apply(levels, keep, activation, *tensors)
+    differentiable = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    return _Levels.apply(levels, keep, activation, differentiable, *tensors)
 
 
 def gated_pairs(
@@ -70,11 +71,11 @@ class _Levels(torch.autograd.Function):
         levels: Levels,
         keep: torch.Tensor | None,
         activation: CellActivation,
+        differentiable: bool,
         leaves: torch.Tensor,
         *tensors: torch.Tensor,
     ) -> torch.Tensor:
         weights = GatedCellWeights(*(Affine(*tensors[at : at + 2]) for at in (0, 2, 4)))
-        differentiable = any(ctx.needs_input_grad)
         nodes = new_nodes(leaves, levels.children, weights, keep, activation, differentiable=differentiable)
         nodes.compose(0, *levels.ends)
         ctx.options, ctx.ends = nodes.options, levels.ends
@@ -84,7 +85,8 @@ class _Levels(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         nodes = saved_nodes(ctx.options, ctx.saved_tensors)
-        d_states = gradients[0].clone(memory_format=torch.contiguous_format)
-        nodes.backward(d_states, 0, *ctx.ends)
-        found = [d_states[: nodes.first], *nodes.of_weights(d_states)]
-        return None, None, None, *without_second_derivative(found)
+        with torch.no_grad():
+            d_states = gradients[0].clone(memory_format=torch.contiguous_format)
+            nodes.backward(d_states, 0, *ctx.ends)
+            found = [d_states[: nodes.first], *nodes.of_weights(d_states)]
+        return None, None, None, None, *without_second_derivative(found)

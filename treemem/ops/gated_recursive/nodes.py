@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch.nn import functional
@@ -47,14 +47,13 @@ class GatedNodes:
             filled in later.
         states: of all rows, ``[given rows + inner nodes, hidden_size]``.
         first: the number of given rows.
+        kept: what the backward pass needs besides.
     """
 
     def __init__(self, options: NodeOptions, tensors: Sequence[torch.Tensor | None]) -> None:
         self.options, self.tensors = options, tensors
-        self.children, *others = (each for each in tensors if each is not None)
-        has_keep = tensors[7] is not None
-        self._weights, self.keep = others[:6], others[6] if has_keep else None
-        self.states, *self._kept = others[6 + has_keep :]
+        self.states, self.children, *maps = (cast(torch.Tensor, each) for each in tensors[:-1])
+        self._weights, self.kept, self.keep = maps[:6], maps[6:], tensors[-1]
         self.size = self.states.shape[1]
         self.first = len(self.states) - len(self.children)
 
@@ -104,22 +103,27 @@ def new_nodes(
     count, size, inner = len(children), given.shape[1], len(maps[0])
     states = empty_rows(given, len(given) + count, size)
     states[: len(given)] = given
-    widths = (_TorchNodes if library is None else _NativeNodes).widths(inner, size) if differentiable else ()
+    widths = _sort_of(library).widths(inner, size) if differentiable else ()
     kept = [empty_rows(given, count, width) for width in widths]
     threads = max(1, min(torch.get_num_threads(), count // _ROWS_PER_THREAD))
     own_keep = None if keep is None else keep.contiguous()
-    return _nodes(NodeOptions(activation, library, threads), [children.contiguous(), *maps, own_keep, states, *kept])
+    return _nodes(NodeOptions(activation, library, threads), [states, children.contiguous(), *maps, *kept, own_keep])
 
 
 def saved_nodes(options: NodeOptions, tensors: Sequence[torch.Tensor | None]) -> GatedNodes:
     """Return nodes in a backward pass, which overwrites what was kept for it."""
+    nodes = _nodes(options, tensors)
     if graph_is_retained():
-        tensors = [*tensors[:9], *(each if each is None else each.clone() for each in tensors[9:])]
-    return _nodes(options, tensors)
+        nodes.kept = [each.clone() for each in nodes.kept]
+    return nodes
 
 
 def _nodes(options: NodeOptions, tensors: Sequence[torch.Tensor | None]) -> GatedNodes:
-    return (_TorchNodes if options.library is None else _NativeNodes)(options, tensors)
+    return _sort_of(options.library)(options, tensors)
+
+
+def _sort_of(library: ctypes.CDLL | None) -> type[_TorchNodes | _NativeNodes]:
+    return _TorchNodes if library is None else _NativeNodes
 
 
 class _NativeNodes(GatedNodes):
@@ -151,7 +155,7 @@ class _NativeNodes(GatedNodes):
         """Call a function with ``Problem`` and, given ``d_states``, ``Gradients`` of the source."""
         until = torch.tensor(ends, dtype=torch.int64)
         sizes = self.first, len(self.children), self.size, len(self._weights[0]), self.options.threads
-        kept: list[torch.Tensor | None] = [*self._kept] or [None] * 4
+        kept: list[torch.Tensor | None] = [*self.kept] or [None] * 4
         tensors = (until, self.children, *self._weights, self.keep, self.states, *kept)
         is_gelu = self.options.activation == "gelu"
         problem = structure(*sizes, is_gelu, begin, len(ends), *map(address, tensors))
@@ -175,14 +179,14 @@ class _TorchNodes(GatedNodes):
             children = self.states[self.children[part]]
             keep = None if self.keep is None else self.keep[part]
             state = self.states[self.first + at : self.first + end]
-            if not self._kept:
+            if not self.kept:
                 hidden_map, gate_map, norm = (Affine(*self._weights[first : first + 2]) for first in (0, 2, 4))
                 weights = GatedCellWeights(hidden_map, gate_map, norm)
                 left, right = children.unbind(1)
                 state.copy_(gated_cell(left, right, weights, keep, self.options.activation))
                 continue
             hidden_weight, hidden_bias, gate_weight, gate_bias = self._weights[:4]
-            before, hidden, gates = (each[part] for each in self._kept[:3])
+            before, hidden, gates = (each[part] for each in self.kept[:3])
             torch.addmm(hidden_bias, children.flatten(1), hidden_weight.t(), out=before)
             hidden.copy_(functional.gelu(before) if self.options.activation == "gelu" else before.relu())
             if keep is not None:
@@ -194,7 +198,7 @@ class _TorchNodes(GatedNodes):
         hidden_weight, _, gate_weight, _ = self._weights[:4]
         for at, end in reversed(list(pairwise((begin, *ends)))):
             part, rows = slice(at, end), self.children[at:end]
-            before, _, gates = (each[part] for each in self._kept[:3])
+            before, _, gates = (each[part] for each in self.kept[:3])
             d_state = {"h": d_states[self.first + at : self.first + end]}
             of_children = {"h": self.states[rows]}
             found = self._step().backward({"gates": gates}, of_children, {}, self._of_norm(part), None, d_state)  # type: ignore[arg-type]
@@ -210,7 +214,7 @@ class _TorchNodes(GatedNodes):
             d_states.index_add_(0, rows.flatten(), d_children.view(-1, self.size))
 
     def of_weights(self, d_states: torch.Tensor) -> list[torch.Tensor]:
-        d_before, hidden, d_gates = self._kept[:3]
+        d_before, hidden, d_gates = self.kept[:3]
         children = self.states[self.children].flatten(1)
         of_norm = self._step().learned_gradients(self._of_norm(slice(None)), {"h": d_states[self.first :]})
         return [d_before.t() @ children, d_before.sum(0), d_gates.t() @ hidden, d_gates.sum(0), *of_norm]
@@ -219,4 +223,4 @@ class _TorchNodes(GatedNodes):
         return GatedRecursiveStepPair(2, self.size, *self._weights[4:])
 
     def _of_norm(self, part: slice) -> dict[str, torch.Tensor]:
-        return dict(zip(("mixed", "mean", "rstd"), (each[part] for each in self._kept[3:]), strict=True))
+        return dict(zip(("mixed", "mean", "rstd"), (each[part] for each in self.kept[3:]), strict=True))
