@@ -151,9 +151,12 @@ def test_gradients_pass_gradcheck_where_no_choice_changes(sort: str, soft: bool)
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_sequence_of_nan_leaves_the_others_as_they_are_beside_a_soft_beam(threads: int, language: str) -> None:
+@pytest.mark.parametrize("numbers", [(9, 3, 2, 6), (2, 1, 2)])
+def test_a_sequence_of_nan_leaves_the_others_as_they_are_beside_a_soft_beam(
+    numbers: tuple[int, ...], threads: int, language: str
+) -> None:
     """Short sequences have fewer candidates; nothing of another sequence stands in for them."""
-    own, lengths, leaves = weights("composed"), torch.tensor([9, 3, 2, 6]), leaves_of((9, 3, 2, 6))
+    own, lengths, leaves = weights("composed"), torch.tensor(numbers), leaves_of(numbers)
     found = []
     for first in (leaves[0], torch.full_like(leaves[0], torch.nan)):
         given = torch.cat([first[None], leaves[1:]]).requires_grad_()
