@@ -116,7 +116,7 @@ class EfficientBeamTreeGRC(BeamTreeEncoder):
         dropout: dropout probability of the cell's hidden layer.
         engine: ``"fused"`` (``"auto"``) searches without gradients; then it computes gradients only for the nodes that
             the last beams are built from (on a CPU in C++). ``"naive"``: sequence by sequence and beam by beam. Both
-            give the same results, but other noise and dropout.
+            give the same results, but other noise and dropout; only ``"naive"`` has second derivatives.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.
