@@ -19,6 +19,7 @@ from treemem.networks import NetworkConfig, every_network
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.task import ClassificationTask
 from treemem.tasks.entailment.readers import CLASSES, SIDES, PairRecords, pair_tree, read_folder, read_pairs
+from treemem.tasks.known_words import known_words
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.pairs import separate_pairs
@@ -96,14 +97,7 @@ class Entailment(ClassificationTask):
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """``<unk>`` and the known words, in the order of their first places; without ``path`` there are no words."""
-        words: list[str] = []
-        if self.path is not None:
-            forest = self._pairs
-            training = forest[np.flatnonzero(forest.tree_data["split"] == SPLITS[0])]
-            count = np.bincount(training.label[training.arity == 0], minlength=len(forest.labels))
-            words = [
-                label for label, times in zip(forest.labels, count.tolist(), strict=True) if times >= self.least_count
-            ]
+        words = [] if self.path is None else known_words(self._pairs, self.least_count)
         return Vocabulary(list(dict.fromkeys([UNKNOWN, *words])), [(CONSTITUENT, 2)], unknown=UNKNOWN)
 
     @property

@@ -19,6 +19,7 @@ from treemem.errors import ParseError
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.task import ClassificationTask
+from treemem.tasks.known_words import known_words
 from treemem.tasks.reading.data import ReadingDataOptions, make_questions, read_questions
 from treemem.tasks.reading.documents import PLACEHOLDER, WORDS
 from treemem.tasks.reading.readers import FIELDS, QuestionRecords, question_tree, read_file, read_folder
@@ -110,13 +111,7 @@ class Reading(ClassificationTask):
         """``<unk>``, the placeholder, the entity markers, and the words of the sentences or the known ones of files."""
         words: list[str] = [*WORDS, "."]
         if self.path is not None:
-            forest = self._questions
-            split = forest.tree_data.get("split", np.full(len(forest), SPLITS[0]))
-            training = forest[np.flatnonzero(split == SPLITS[0])]
-            count = np.bincount(training.label[training.arity == 0], minlength=len(forest.labels))
-            words = [
-                word for word, times in zip(forest.labels, count.tolist(), strict=True) if times >= self.least_count
-            ]
+            words = known_words(self._questions, self.least_count)
         leaves = dict.fromkeys([UNKNOWN, PLACEHOLDER, *self.class_names, *words])
         return Vocabulary(list(leaves), [(CONSTITUENT, 2)], unknown=UNKNOWN)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -29,6 +28,7 @@ from treemem.nn.tree_states import TreeStates
 from treemem.nn.word_vectors import WordVectors
 from treemem.records import read_records
 from treemem.task import ClassificationTask
+from treemem.tasks.known_words import known_words
 from treemem.tasks.sentiment.data import SentimentDataOptions, node_classes, root_classes, sentiment_data
 from treemem.tasks.sentiment.published import PUBLISHED_FIGURES
 from treemem.tasks.sentiment.readers import (
@@ -167,14 +167,9 @@ class Sentiment(ClassificationTask):
         if self.path is None:
             return Vocabulary([UNKNOWN], [(CONSTITUENT, 2)])
         forest, with_vector, _ = self._files
-        training = forest[np.flatnonzero(forest.tree_data["split"] == SPLITS[0])]
-        counts = Counter(_words(training).tolist())
-        words = [
-            forest.labels[number]
-            for number in dict.fromkeys(_words(forest).tolist())
-            if counts[number] >= self.least_count or forest.labels[number] in with_vector
-        ]
-        leaves = [UNKNOWN, *(word for word in words if word != UNKNOWN)]
+        known = {*known_words(forest, self.least_count), *with_vector} - {UNKNOWN}
+        in_order = [forest.labels[number] for number in dict.fromkeys(_words(forest).tolist())]
+        leaves = [UNKNOWN, *(word for word in in_order if word in known)]
         return Vocabulary(leaves, [(CONSTITUENT, 2)], unknown=UNKNOWN)
 
     def prepared(self, network: nn.Module, vocabulary: Vocabulary) -> nn.Module:
