@@ -114,8 +114,7 @@ class _SoftSearch(torch.autograd.Function):
             steps.append(step)
             made.append((table.num_compositions, table.num_rows))
             total, mean = _new_beams(table.scores[pairs], step, beam_size)
-            hard = min(beam_size - 1, parent.shape[1])
-            new = [compose_beams(table, nodes, pairs, parent[:, :hard], place[:, :hard])]
+            new = [compose_beams(table, nodes, pairs, parent[:, : beam_size - 1], place[:, : beam_size - 1])]
             if mean is not None:
                 rows = table.num_rows + torch.arange(active * num_pairs, device=leaves.device)
                 _Means(search.library, table.nodes, step, table.num_rows).forward(mean)
