@@ -109,11 +109,12 @@ class _SoftSearch(torch.autograd.Function):
             keep_ended(roots, totals, nodes, total, active)
             nodes, pairs, total, own = (each[:active] for each in (nodes, pairs, total, own))
             drawn = noise((active, total.shape[1], num_pairs)) if noise is not None and num_pairs > 1 else None
-            parent, place = _candidates(_log_probability(table.scores[pairs], own), total, drawn, beam_size)
+            log_probability = _log_probability(table.scores[pairs], own)
+            parent, place = _candidates(log_probability, total, drawn, beam_size)
             step = _Step(total, own, nodes.contiguous(), pairs.contiguous(), parent, place)
             steps.append(step)
             made.append((table.num_compositions, table.num_rows))
-            total, mean = _new_beams(table.scores[pairs], step, beam_size)
+            total, mean = _new_beams(log_probability, step, beam_size)
             new = [compose_beams(table, nodes, pairs, parent[:, : beam_size - 1], place[:, : beam_size - 1])]
             if mean is not None:
                 rows = table.num_rows + torch.arange(active * num_pairs, device=leaves.device)
@@ -157,7 +158,8 @@ def _gradients(ctx: Any, d_roots: torch.Tensor, d_totals: torch.Tensor) -> list[
         end = begin
         with torch.enable_grad():
             read = [scores[step.pairs].requires_grad_(), step.total.detach().requires_grad_()]
-            total, mean = _new_beams(read[0], step._replace(total=read[1]), search.beam_size)
+            log_probability = _log_probability(read[0], step.own)
+            total, mean = _new_beams(log_probability, step._replace(total=read[1]), search.beam_size)
         d_ended = d_totals[len(d_later) : len(total), : total.shape[1]]
         chosen, d_chosen = [total], [torch.cat([d_later[:, : total.shape[1]], d_ended])]
         if mean is not None:
@@ -173,7 +175,12 @@ def _gradients(ctx: Any, d_roots: torch.Tensor, d_totals: torch.Tensor) -> list[
 
 
 def _log_probability(score: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """Of the pairs of each beam, ``[sequences, beams, pairs]``."""
+    """Return the log probabilities of the pairs of each beam, ``[sequences, beams, pairs]``.
+
+    Args:
+        score: of the pairs.
+        own: how many pairs a sequence has, ``[sequences]``.
+    """
     present = torch.arange(score.shape[2], device=score.device) < own[:, None]
     return score.masked_fill(~present[:, None], ABSENT).log_softmax(-1)
 
@@ -215,17 +222,17 @@ class _Mean(NamedTuple):
     mix: torch.Tensor
 
 
-def _new_beams(score: torch.Tensor, step: _Step, beam_size: int) -> tuple[torch.Tensor, _Mean | None]:
+def _new_beams(log_probability: torch.Tensor, step: _Step, beam_size: int) -> tuple[torch.Tensor, _Mean | None]:
     """Return the log probabilities of the new beams, ``[sequences, new beams]``, and what the last one is a mean of.
 
     Args:
-        score: of the pairs of the beams, ``[sequences, beams, pairs]``.
+        log_probability: see :func:`_log_probability`.
         step: with the candidates.
         beam_size: number of beams. If there are fewer candidates, there is no mean.
     """
-    sequences, _, num_pairs = score.shape
-    log_probability = _log_probability(score, step.own).flatten(1)
-    candidate = step.total.gather(1, step.parent) + log_probability.gather(1, step.parent * num_pairs + step.place)
+    sequences, _, num_pairs = log_probability.shape
+    chosen_pair = step.parent * num_pairs + step.place
+    candidate = step.total.gather(1, step.parent) + log_probability.flatten(1).gather(1, chosen_pair)
     first, rest = candidate[:, : beam_size - 1], candidate[:, beam_size - 1 :]
     if not rest.shape[1]:
         return first, None
