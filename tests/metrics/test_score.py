@@ -101,6 +101,11 @@ def test_columns_give_their_scores_back_whatever_the_task_calls_its_groups(group
     assert column_scores(json.loads(json.dumps(columns))) == scores
 
 
+def test_columns_keep_ten_significant_digits() -> None:
+    columns = score_columns([Score(8, 3, {"accuracy": 2 / 3, "perplexity": 12345.678})], "depth")
+    assert columns == {"depth": [8], "examples": [3], "accuracy": [0.6666666667], "perplexity": [12345.678]}
+
+
 def test_every_committed_score_is_written_again_as_it_was() -> None:
     records = [json.loads(line) for path in RESULTS for line in path.read_text(encoding="utf-8").splitlines()]
     of_runs = [record["scores"] for record in records if "right" in record and "constant" not in record]

@@ -171,14 +171,18 @@ def row_group(row: Mapping[str, Any]) -> str:
 def score_columns(scores: Sequence[Score], group: str) -> dict[str, list[Any]]:
     """Return the scores of a run by field: a list of all groups, of all numbers of examples, and of each metric.
 
-    ``group`` is what the task groups by. A run has no deviations, and none are kept.
+    ``group`` is what the task groups by. Metrics keep ten significant digits; a run has no deviations to keep.
     """
     names = dict.fromkeys(name for score in scores for name in score.metrics)
     return {
         group: [score.group for score in scores],
         "examples": [score.examples for score in scores],
-        **{name: [score.metrics.get(name) for score in scores] for name in names},
+        **{name: [_ten_digits(score.metrics.get(name)) for score in scores] for name in names},
     }
+
+
+def _ten_digits(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.10g}")
 
 
 def column_scores(columns: Mapping[str, Sequence[Any]]) -> list[Score]:
