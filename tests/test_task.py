@@ -326,9 +326,24 @@ def test_outputs_with_rows_kept_across_batches_are_the_same() -> None:
         model.outputs_of(examples, loader, cache=other)
 
 
+@pytest.mark.parametrize("network", ["TreeLSTM", "LSTM"])
+def test_examples_of_similar_size_are_scored_together(network: str) -> None:
+    data = toy_data(30)
+    model, examples = Model(MoreX(), NetworkConfig(network, {"hidden_size": 4})), MoreX().examples(data)
+    sizes = np.array([tree.height for tree in data]) if network == "TreeLSTM" else np.diff(data.begin)
+    chosen = np.array([29, 3, 17, 4, 11, 8, 20])
+    batches = [batch.example_ids for batch in model.loader(examples, chosen, BatchOptions(3)).batches()]
+    assert [len(batch) for batch in batches] == [3, 3, 1]
+    assert sizes[np.concatenate(batches)].tolist() == sorted(sizes[chosen])
+    assert len({*sizes[chosen]}) > 2
+    model.eval()
+    alone = torch.cat([model.outputs(examples, np.array([number])) for number in chosen])
+    torch.testing.assert_close(model.outputs(examples, chosen, batch_size=3), alone)
+
+
 def test_outputs_of_a_part_of_the_plan_come_in_its_order() -> None:
     model, examples = toy_model(), MoreX().examples(toy_data(30))
-    loader = model.loader(examples, None, BatchOptions(7, sort_by_height=True))
+    loader = model.loader(examples, None, BatchOptions(7))
     whole, seen = model.outputs(examples), []
     plan = loader.plan()[2:0:-1]
     found = model.outputs_of(examples, loader, plan=plan, on_output=lambda batch, output: seen.append((batch, output)))

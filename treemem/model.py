@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,18 +100,15 @@ class Model(nn.Module):
     def loader(
         self, examples: Examples, chosen: NDArray[np.int64] | None = None, options: BatchOptions | None = None
     ) -> Loader:
-        """Return the batches of some examples for scoring.
-
-        If :attr:`needs_whole_batch` names an option, examples of similar length run together.
+        """Return the batches of some examples for scoring: examples of similar size, the encoder's ``sort_key``.
 
         Args:
             examples: where the examples are.
             chosen: their numbers; all by default.
             options: how to make batches.
         """
-        options = BatchOptions() if options is None else options
-        if self.needs_whole_batch is not None:
-            options = BatchOptions(options.batch_size, sort_by_length=True, prefetch=options.prefetch)
+        by = getattr(self.encoder, "sort_key", "length")
+        options = replace(options or BatchOptions(), sort_by_height=by == "height", sort_by_length=by == "length")
         return examples.loader(self.vocabulary, chosen, options)
 
     def outputs(

@@ -241,9 +241,7 @@ class TreePredictor:
             return []
         model = self.model
         examples = model.task.examples_to_predict(forest)
-        by_height = getattr(model.encoder, "sort_key", "length") == "height"
-        options = BatchOptions(self.batch_size, sort_by_height=by_height, sort_by_length=not by_height)
-        loader = examples.loader(model.vocabulary, None, options)
+        loader = model.loader(examples, None, BatchOptions(self.batch_size))
         cache = None
         shares_subtrees = getattr(model.encoder, "supports_shared_subtrees", False)
         if self.cache_bytes and shares_subtrees and model.task.reads_roots_only:

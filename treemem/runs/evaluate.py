@@ -71,7 +71,6 @@ def evaluate(
     *,
     split: str | None = None,
     batch_size: int = 1024,
-    sort_by_height: bool = False,
     prefetch: int = 0,
     cache_bytes: int | None = None,
     threads: int | None = 1,
@@ -80,15 +79,14 @@ def evaluate(
 ) -> Evaluation:
     """Score a model on labelled data, by group (the depth of an equation) and overall.
 
-    If a network's result depends on the other examples of the batch, examples of similar length run together, as in the
-    published tests of Ordered Memory on ListOps.
+    Examples of similar height or length, which the network's ``sort_key`` names, run together. A few networks depend on
+    the other examples of the batch; Ordered Memory on ListOps is published so.
 
     Args:
         model: the model.
         data: labelled trees of the model's task.
         split: ``"train"``, ``"validation"`` or ``"test"``; None for all of the data.
         batch_size: examples in a batch.
-        sort_by_height: make batches of examples of similar height.
         prefetch: batches that a thread makes ahead.
         cache_bytes: share equal subtrees across batches through a :class:`treemem.nn.RowCache` of this size; None: only
             within batches.
@@ -107,7 +105,7 @@ def evaluate(
     shown = progress_bar(len(chosen), "scoring", progress)
     with shown as bar, torch_threads(threads):
         begin = time.perf_counter()
-        options = BatchOptions(batch_size, sort_by_height=sort_by_height, prefetch=prefetch)
+        options = BatchOptions(batch_size, prefetch=prefetch)
         loader = model.loader(examples, chosen, options)
         cache = None
         if cache_bytes is not None:
