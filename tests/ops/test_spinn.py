@@ -10,6 +10,7 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.spinn import (
     Policy,
@@ -21,10 +22,12 @@ from treemem.ops.spinn import (
     transition_actions,
 )
 from treemem.ops.spinn.normalised import normalised
+from treemem.ops.threads import torch_threads
 
 SIZE, TRACKER = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
 ENGINES: tuple[SPINNEngine, ...] = ("naive", "fused")
+LANGUAGES = ["torch", pytest.param("C++", marks=pytest.mark.skipif(not compile_mode.compiler(), reason="no compiler"))]
 
 
 def tensors(seed: int = 0, tracker: bool = True) -> list[Tensor]:
@@ -91,10 +94,16 @@ def run(
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("sort", ["given", "given, tracker", "greedy", "sampled"])
-def test_the_fused_engine_equals_the_naive_one(sort: str, lengths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_fused_engine_equals_the_naive_one(
+    language: str, threads: int, sort: str, lengths: tuple[int, ...]
+) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
     for seed in range(3):
-        expected, found = (run(lengths, engine, seed, sort) for engine in ENGINES)
+        expected = run(lengths, "naive", seed, sort)
+        with compile_steps(language == "C++"), torch_threads(threads):
+            found = run(lengths, "fused", seed, sort)
         assert_same(found, expected, f"seed {seed}")
 
 

@@ -1,6 +1,6 @@
 """Transitions over all sequences at once, on a thin stack: nodes stand in the order of their creation.
 
-A stack holds numbers of nodes (Bowman et al. 2016), so a step copies no stack. The backward pass is written by hand.
+A stack holds numbers of nodes (Bowman et al. 2016), so a step copies no stack. The backward passes are written by hand.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from treemem.ops.affine import Affine
 from treemem.ops.lstm import lstm_step, lstm_step_backward
 from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.spinn.native import native_transitions
 from treemem.ops.spinn.thin_stack import ThinStack
 from treemem.ops.spinn.weights import REDUCE, Policy, SPINNWeights
 from treemem.ops.tree_lstm import TreeLSTMStepPair
@@ -38,7 +39,7 @@ class Problem(NamedTuple):
 def fused_transitions(
     leaves: torch.Tensor, weights: SPINNWeights, problem: Problem
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return what :func:`naive_transitions` does, for all sequences.
+    """Return what :func:`naive_transitions` does, for all sequences: in C++ where that can be had, else in torch.
 
     Args:
         leaves: ``[sequences, longest, 2 * hidden_size]``, finite at padding.
@@ -50,6 +51,9 @@ def fused_transitions(
         ``[sequences, steps, 2 * tracker_size]``, 0 after the last step; actions and choices, int64
         ``[sequences, steps]``, 0 after the last step.
     """
+    found = native_transitions(leaves, weights, problem.lengths, problem.sizes, problem.given, problem.policy)
+    if found is not None:
+        return found
     tracker = weights.tracker
     of_tracker = () if tracker is None else (*tracker.inputs, tracker.lateral, tracker.to_cell)
     return _Transitions.apply(problem, leaves, *weights.cell, *of_tracker)

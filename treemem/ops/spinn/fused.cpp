@@ -1,0 +1,272 @@
+// Transitions over stacks and buffers, forward and backward; the equations are those of naive.py.
+//
+// Sequences are independent. They run in groups, step by step, so that products have many rows. Each thread takes every
+// n-th group.
+//
+// Matrices are row by row. The nodes of a sequence are its tokens, what it composes, and last the empty node, which is 0.
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "numerics.h"
+#include "packed.h"
+#include "recurrent_step.h"
+#include "tree_lstm_step.h"
+
+namespace {
+
+constexpr int64_t kGroup = 64;
+constexpr int64_t kShift = 0, kReduce = 1;
+
+}  // namespace
+
+extern "C" {
+
+// As native.py fills it in. Float or double, as REAL says. There are 2 * longest - 1 steps.
+struct Problem {
+  int64_t sequences, longest, hidden_size, tracker_size, num_threads;
+  const int64_t* lengths;       // longest first, at least 1, [sequences]
+  const double* temperature;    // [1]
+  const int64_t* given;         // [sequences, steps], or null
+  const void* uniform;          // [sequences, steps], or null
+  const void *cell, *cell_bias, *inputs, *inputs_bias, *lateral, *to_cell, *transition, *transition_bias;
+  void* nodes;                  // h and c; the tokens come in, [sequences, 2 * longest, 2 * hidden_size]
+  void* gates;                  // of compositions, [sequences, longest, 5 * hidden_size]
+  void *tracked, *tracker_gates;  // [sequences, steps, 2 * tracker_size] and [sequences, steps, 4 * tracker_size]
+  int64_t *actions, *chosen;    // [sequences, steps]
+  int64_t *tops, *roots;        // numbers of nodes, [sequences, steps, 3] and [sequences]
+  int64_t* made_of;             // left and right child, and the number of the step, of compositions, [sequences, longest, 3]
+};
+
+// Those of nodes and `tracked` come in. `gates` come in as they are, and become gradients; `tracker_gates` begin with 0.
+struct Gradients {
+  void *nodes, *gates, *tracked, *tracker_gates;
+};
+}
+
+namespace {
+
+template <typename T>
+struct Maps {
+  Packed<T> cell, inputs, lateral, to_cell;
+
+  Maps(const Problem& p, bool backward)
+      : cell(of(2 * p.hidden_size, 5 * p.hidden_size, p.cell, backward)),
+        inputs(of(3 * p.hidden_size, 4 * p.tracker_size, p.inputs, backward)),
+        lateral(of(p.tracker_size, 4 * p.tracker_size, p.lateral, backward)),
+        to_cell(of(p.tracker_size, 5 * p.hidden_size, p.to_cell, backward)) {}
+
+ private:
+  static Packed<T> of(int64_t inputs, int64_t outputs, const void* weight, bool backward) {
+    const T* values = static_cast<const T*>(weight);
+    return backward ? Packed<T>(outputs, inputs, values, inputs, true) : Packed<T>(inputs, outputs, values, inputs, false);
+  }
+};
+
+// Some sequences that follow each other.
+template <typename T>
+class Group {
+ public:
+  Group(const Problem& p, int64_t first, int64_t count)
+      : p(p), first(first), count(count), D(p.hidden_size), H(p.tracker_size), steps(2 * p.longest - 1),
+        composition(D, false), nothing(H, T(0)), composed(count) {}
+
+  void forward(const Maps<T>& maps) {
+    const int64_t room = p.longest + 2;
+    std::vector<int64_t> stack(count * room), depth(count, 2), taken(count, 0);  // two empty nodes lie at the bottom
+    for (int64_t i = 0; i < count; ++i) {
+      std::fill_n(stack.begin() + i * room, room, empty(i));
+      std::fill_n(tops(i, 0), 3 * steps, empty(i));
+      for (int64_t number = 0; number < p.longest; ++number) {
+        int64_t* own = made_of(i, number);
+        own[0] = own[1] = empty(i), own[2] = place(i, 0);
+      }
+    }
+    std::fill(composed.begin(), composed.end(), 0);
+    for (int64_t step = 0, active = count; step < steps; ++step) {
+      active = active_in(step, active);
+      if (!active) break;
+      for (int64_t i = 0; i < active; ++i) {
+        const int64_t* top = stack.data() + i * room + depth[i] - 1;
+        int64_t* found = tops(i, step);
+        found[0] = taken[i] < length(i) ? begin(i) + taken[i] : empty(i), found[1] = top[0], found[2] = top[-1];
+      }
+      if (H) track(step, active, maps);
+      rows.clear();
+      for (int64_t i = 0; i < active; ++i) {
+        const int64_t choice = choose(i, step);
+        const int64_t action = depth[i] < 4 ? kShift : taken[i] < length(i) ? choice : kReduce;
+        p.chosen[place(i, step)] = choice, p.actions[place(i, step)] = action;
+        if (action == kReduce) {
+          rows.push_back(i);
+          stack[i * room + --depth[i] - 1] = begin(i) + p.longest + composed[i];
+        } else {
+          stack[i * room + depth[i]++] = begin(i) + taken[i]++;
+        }
+      }
+      compose(step, maps);
+    }
+    for (int64_t i = 0; i < count; ++i) p.roots[first + i] = stack[i * room + 2];
+  }
+
+  void backward(const Gradients& g, const Maps<T>& maps) {
+    for (int64_t i = 0; i < count; ++i) composed[i] = length(i) - 1;
+    for (int64_t step = steps - 1; step >= 0; --step) {
+      const int64_t active = active_in(step, count);
+      rows.clear();
+      for (int64_t i = 0; i < active; ++i)
+        if (p.actions[place(i, step)] == kReduce) rows.push_back(i);
+      compose_backward(step, g, maps);
+      if (H && active) track_backward(step, active, g, maps);
+    }
+  }
+
+ private:
+  static const T* in(const void* values) { return static_cast<const T*>(values); }
+  static T* out(void* values) { return static_cast<T*>(values); }
+
+  int64_t length(int64_t i) const { return p.lengths[first + i]; }
+  int64_t begin(int64_t i) const { return (first + i) * 2 * p.longest; }
+  int64_t empty(int64_t i) const { return begin(i) + 2 * p.longest - 1; }
+  int64_t place(int64_t i, int64_t step) const { return (first + i) * steps + step; }
+  int64_t* tops(int64_t i, int64_t step) const { return p.tops + 3 * place(i, step); }
+  int64_t* made_of(int64_t i, int64_t number) const { return p.made_of + 3 * ((first + i) * p.longest + number); }
+  T* node(int64_t number) const { return out(p.nodes) + number * 2 * D; }
+  T* gates(void* of, int64_t i, int64_t number) const { return out(of) + ((first + i) * p.longest + number) * 5 * D; }
+  T* tracked(void* of, int64_t i, int64_t step) const { return out(of) + place(i, step) * 2 * H; }
+  T* tracker_gates(void* of, int64_t i, int64_t step) const { return out(of) + place(i, step) * 4 * H; }
+  const T* tracker_cell_before(int64_t i, int64_t step) const {
+    return step ? tracked(p.tracked, i, step - 1) + H : nothing.data();
+  }
+
+  // How many sequences, of the first `most`, have a step.
+  int64_t active_in(int64_t step, int64_t most) const {
+    while (most && 2 * length(most - 1) - 1 <= step) --most;
+    return most;
+  }
+
+  int64_t choose(int64_t i, int64_t step) const {
+    if (p.given) return p.given[place(i, step)];
+    const T* read = tracked(p.tracked, i, step);
+    T share[2];
+    for (int64_t k = 0; k < 2; ++k)
+      share[k] = (dot(read, in(p.transition) + k * 2 * H, 2 * H) + in(p.transition_bias)[k]) / T(*p.temperature);
+    softmax(share, 2);
+    return (p.uniform ? in(p.uniform)[place(i, step)] : T(0.5)) > share[0] ? kReduce : kShift;
+  }
+
+  void track(int64_t step, int64_t active, const Maps<T>& maps) {
+    memory.reset();
+    T *read = memory.take<T>(active * 3 * D), *block = tracker_gates(p.tracker_gates, 0, step);
+    for (int64_t i = 0; i < active; ++i) {
+      for (int64_t k = 0; k < 3; ++k) std::copy_n(node(tops(i, step)[k]), D, read + (3 * i + k) * D);
+      std::copy_n(in(p.inputs_bias), 4 * H, block + i * steps * 4 * H);
+    }
+    multiply(active, read, 3 * D, maps.inputs, block, steps * 4 * H, true);
+    if (step) multiply(active, tracked(p.tracked, 0, step - 1), steps * 2 * H, maps.lateral, block, steps * 4 * H, true);
+    for (int64_t i = 0; i < active; ++i) {
+      T* after = tracked(p.tracked, i, step);
+      LSTM::forward<T>(H, block + i * steps * 4 * H, nullptr, tracker_cell_before(i, step), after, after + H);
+    }
+  }
+
+  void compose(int64_t step, const Maps<T>& maps) {
+    const int64_t number = static_cast<int64_t>(rows.size());
+    memory.reset();
+    T *read = memory.take<T>(number * 2 * D), *hidden = memory.take<T>(number * H), *found = memory.take<T>(number * 5 * D);
+    for (int64_t row = 0; row < number; ++row) {
+      const int64_t i = rows[row], *top = tops(i, step);
+      int64_t* own = made_of(i, composed[i]);
+      own[0] = top[2], own[1] = top[1], own[2] = place(i, step);
+      for (int64_t k = 0; k < 2; ++k) std::copy_n(node(own[k]), D, read + (2 * row + k) * D);
+      std::copy_n(tracked(p.tracked, i, step), H, hidden + row * H);
+    }
+    fill_rows(found, number, 5 * D, in(p.cell_bias));
+    multiply(number, read, 2 * D, maps.cell, found, 5 * D, true);
+    multiply(number, hidden, H, maps.to_cell, found, 5 * D, true);
+    for (int64_t row = 0; row < number; ++row) {
+      const int64_t i = rows[row], *own = made_of(i, composed[i]);
+      const T* cells[] = {node(own[0]) + D, node(own[1]) + D};
+      T *kept = gates(p.gates, i, composed[i]), *state = node(begin(i) + p.longest + composed[i]);
+      std::copy_n(found + row * 5 * D, 5 * D, kept);
+      composition.forward(2, cells, nullptr, kept, state, state + D);
+      ++composed[i];
+    }
+  }
+
+  void compose_backward(int64_t step, const Gradients& g, const Maps<T>& maps) {
+    const int64_t number = static_cast<int64_t>(rows.size());
+    memory.reset();
+    T *d_gates = memory.take<T>(number * 5 * D), *d_read = memory.take<T>(number * 2 * D);
+    T *d_hidden = memory.take<T>(number * H), *d_new = memory.take<T>(D);
+    for (int64_t row = 0; row < number; ++row) {
+      const int64_t i = rows[row], at = --composed[i], *own = made_of(i, at);
+      const int64_t state = begin(i) + p.longest + at;
+      const T* cells[] = {node(own[0]) + D, node(own[1]) + D};
+      T *d_state = d_node(g, state), *d_cells[] = {d_node(g, own[0]) + D, d_node(g, own[1]) + D};
+      T* kept = gates(g.gates, i, at);
+      composition.backward(2, cells, nullptr, kept, node(state) + D, d_state, d_state + D, d_cells, d_new);
+      std::copy_n(kept, 5 * D, d_gates + row * 5 * D);
+    }
+    multiply(number, d_gates, 5 * D, maps.cell, d_read, 2 * D, false);
+    multiply(number, d_gates, 5 * D, maps.to_cell, d_hidden, H, false);
+    for (int64_t row = 0; row < number; ++row) {
+      const int64_t i = rows[row], *own = made_of(i, composed[i]);
+      for (int64_t k = 0; k < 2; ++k) add(d_node(g, own[k]), d_read + (2 * row + k) * D, D);
+      add(tracked(g.tracked, i, step), d_hidden + row * H, H);
+    }
+  }
+
+  void track_backward(int64_t step, int64_t active, const Gradients& g, const Maps<T>& maps) {
+    memory.reset();
+    T *d_read = memory.take<T>(active * 3 * D), *d_block = tracker_gates(g.tracker_gates, 0, step);
+    for (int64_t i = 0; i < active; ++i) {
+      const T *block = tracker_gates(p.tracker_gates, i, step), *cell = tracked(p.tracked, i, step) + H;
+      T* d = tracked(g.tracked, i, step);
+      LSTM::backward<T>(H, block, nullptr, tracker_cell_before(i, step), nullptr, cell, d, d + H, d_block + i * steps * 4 * H);
+      if (step) add(tracked(g.tracked, i, step - 1) + H, d + H, H);
+    }
+    if (step) multiply(active, d_block, steps * 4 * H, maps.lateral, tracked(g.tracked, 0, step - 1), steps * 2 * H, true);
+    multiply(active, d_block, steps * 4 * H, maps.inputs, d_read, 3 * D, false);
+    for (int64_t i = 0; i < active; ++i)
+      for (int64_t k = 0; k < 3; ++k) add(d_node(g, tops(i, step)[k]), d_read + (3 * i + k) * D, D);
+  }
+
+  T* d_node(const Gradients& g, int64_t number) const { return out(g.nodes) + number * 2 * D; }
+
+  const Problem p;
+  const int64_t first, count, D, H, steps;
+  const TreeLSTMStep<T> composition;
+  const std::vector<T> nothing;
+  std::vector<int64_t> composed;  // how many nodes each sequence has composed so far
+  std::vector<int64_t> rows;      // the sequences that reduce in this step
+  Arena memory;
+};
+
+template <typename T, class Visit>
+void for_groups(const Problem& p, Visit visit) {
+  const int64_t most = std::max<int64_t>(1, std::min(kGroup, p.sequences / p.num_threads));
+  const int64_t groups = (p.sequences + most - 1) / most;
+#pragma omp parallel for num_threads(p.num_threads) schedule(static, 1)
+  for (int64_t number = 0; number < groups; ++number) {
+    Group<T> group(p, number * most, std::min(most, p.sequences - number * most));
+    visit(group);
+  }
+}
+
+}  // namespace
+
+extern "C" {
+void forward(const Problem* problem) {
+  const Maps<REAL> maps(*problem, false);
+  for_groups<REAL>(*problem, [&](Group<REAL>& group) { group.forward(maps); });
+}
+void backward(const Problem* problem, const Gradients* gradients) {
+  const Maps<REAL> maps(*problem, true);
+  for_groups<REAL>(*problem, [&](Group<REAL>& group) {
+    const NoSubnormals scope;
+    group.backward(*gradients, maps);
+  });
+}
+}
