@@ -51,11 +51,10 @@ class Registry(Generic[Found]):
             point = next((point for point in self._installed() if point.name == name), None)
             if point is None:
                 names = self.names()
-                near = near_names(str(name), names)
-                hint = near or f"; there are {', '.join(names)}."
-                raise RecipeError(
-                    f"no {self.what} {name!r}{hint} If it is your own, import its file (--import FILE.py)"
-                )
+                near = near_names(str(name), names) or "."
+                there = f"; there are {', '.join(names)}" if near == "." else ""
+                own = f"If it is your own, import its file (--import FILE.py){there}"
+                raise RecipeError(f"no {self.what} {name!r}{near} {own}")
             try:
                 return point.load()
             except Exception as error:  # whatever a module that is not ours raises while it is imported

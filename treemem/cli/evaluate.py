@@ -108,13 +108,20 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
     """Return the task of the model with its options, and the examples of the file, of the run or generated ones.
 
     Raises:
-        RecipeError: an option that scoring may not change.
+        RecipeError: an option that scoring may not change, or a run without the recipe that says what its data are.
     """
     from treemem.runs.recipe import load_recipe, load_task_data
     from treemem.runs.recipe_run import RECIPE
 
     given: dict[str, Any] = {"task_options": model.task.options}
-    recipe = None if folder is None or options.data is not None else load_recipe(folder / RECIPE)
+    recipe = None
+    if folder is not None and options.data is None:
+        if not (folder / RECIPE).is_file():
+            raise RecipeError(
+                f"{folder} has no {RECIPE}, which says what data the model was trained on; it comes when the training "
+                "has finished. Finish it with the same command, or name a file of examples"
+            )
+        recipe = load_recipe(folder / RECIPE)
     if recipe is not None and recipe.task == model.task.name:
         _logger.info("scoring the data of the run")
         given |= {

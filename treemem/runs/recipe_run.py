@@ -284,7 +284,7 @@ def scores_by_network(rows: Iterable[Mapping[str, Any]], group: str) -> dict[str
 
 
 def network_folder_of(model: str | Path) -> Path | None:
-    """Return the network's folder, with its recipe, of a checkpoint of a run; None for any other model.
+    """Return the network's folder of a checkpoint of a run; None for any other model. Its recipe comes with its scores.
 
     Args:
         model: what :func:`treemem.checkpoint.load` accepts.
@@ -296,4 +296,4 @@ def network_folder_of(model: str | Path) -> Path | None:
         return None
     place = checkpoint.read(model)[0].resolve()
     seed = next((folder for folder in (place, *place.parents[:2]) if seed_of(folder) is not None), None)
-    return seed.parent if seed is not None and (seed.parent / RECIPE).is_file() else None
+    return None if seed is None else seed.parent
