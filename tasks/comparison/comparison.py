@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from treemem.errors import CellError, RecipeError, TreememError, near_names
-from treemem.networks import NetworkConfig, every_network
+from treemem.networks import NETWORKS, NetworkConfig, every_network
 from treemem.plain_yaml import load_yaml
 from treemem.records import write_records, writing
 from treemem.runs.matched_width import matched_width
@@ -55,6 +55,7 @@ class Part:
         about: the question of the study, in a sentence.
         data, task_options, training: as in a recipe. ``{data}`` in an option stands for the user's data folder.
         without: networks that are left out.
+        own: names of registered networks that take part besides those of the library.
         forms: how sequence networks read trees; the last one counts in the summary. Empty: as the task says.
     """
 
@@ -69,6 +70,7 @@ class Part:
     task_options: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     without: Sequence[str] = ()
+    own: Sequence[str] = ()
     forms: Sequence[str] = ()
 
     @property
@@ -78,9 +80,10 @@ class Part:
 
     @property
     def rows(self) -> dict[str, NetworkConfig]:
-        """The networks of the library by the name of their row, at a hidden size that does not matter."""
+        """The networks by the name of their row, at a hidden size that does not matter."""
         found = {}
-        for name, network in every_network(_SMALLEST).items():
+        own = {name: NetworkConfig(name, {"hidden_size": _SMALLEST}) for name in self.own}
+        for name, network in {**every_network(_SMALLEST), **own}.items():
             reads_tokens = "form" in inspect.signature(network.constructor()).parameters
             if name in self.without:
                 continue
@@ -89,6 +92,11 @@ class Part:
             else:
                 found[name] = network
         return found
+
+    def rows_of(self, networks: Sequence[str]) -> list[str]:
+        """Return the rows of networks, in every form."""
+        wanted = {name + suffix for name in networks for suffix in ("", *(f", {form}" for form in self.forms))}
+        return [row for row in self.rows if row in wanted]
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -119,10 +127,10 @@ class Part:
         return {row: max(self.rates, key=known.__getitem__) for row, known in complete.items()}
 
     def finished(self, records: Records) -> dict[str, Records]:
-        """Return the runs at the chosen rate of each row that has all seeds and scores."""
+        """Return the runs at the chosen rate of each row that has all seeds and scores; other networks come last."""
         rates = self.chosen_rates(records)
         found: dict[str, Records] = {}
-        for row in self.rows:
+        for row in dict.fromkeys([*self.rows, *(record["row"] for record in records)]):
             own = {
                 seed_of_record(record): record
                 for record in records
@@ -149,17 +157,41 @@ def parts_of(study: str) -> list[Part]:
     return [Part(**{"study": study, "name": name, **fields, **own}) for name, own in parts.items()]
 
 
-def chosen_parts(names: Sequence[str]) -> list[Part]:
-    """Return the parts of studies ``STUDY``, and single parts ``STUDY-PART``.
+def chosen_parts(names: Sequence[str], networks: Sequence[str] = ()) -> list[Part]:
+    """Return the parts of studies ``STUDY``, and single parts ``STUDY-PART``, with these networks among others.
+
+    Args:
+        names: of studies and parts.
+        networks: names of rows, or of registered networks, which are made with a ``hidden_size``.
 
     Raises:
-        RecipeError: there is no such study or part.
+        RecipeError: there is no such study, part or network.
     """
     every = {part.title: part for study in FOLDER.studies for part in parts_of(study)}
-    return [part for name in names for part in ([every[name]] if name in every else parts_of(name))]
+    unknown = [name for name in names if name not in every and name not in FOLDER.studies]
+    if unknown:
+        known = [*FOLDER.studies, *every]
+        near = near_names(unknown[0], known) or f"; there are {', '.join(known)}"
+        raise RecipeError(f"{NAME} has no study {unknown[0]!r}{near}")
+    own = [name for name in networks if name not in every_network(_SMALLEST)]
+    for name in own:
+        NETWORKS.find(name)
+    chosen = [part for name in names for part in ([every[name]] if name in every else parts_of(name))]
+    return [
+        dataclasses.replace(part, own=own, without=[name for name in part.without if name not in networks])
+        for part in chosen
+    ]
 
 
-def run_part(part: Part, *, runs: Path, results: Path, data: Path | None = None, processes: int = 1) -> None:
+def run_part(
+    part: Part,
+    *,
+    runs: Path,
+    results: Path,
+    data: Path | None = None,
+    processes: int = 1,
+    networks: Sequence[str] = (),
+) -> None:
     """Run everything of a part that is not recorded yet: speeds, for each row the trials and then all seeds, and trees.
 
     Args:
@@ -168,6 +200,7 @@ def run_part(part: Part, *, runs: Path, results: Path, data: Path | None = None,
         results: folder of the records, ``STUDY-PART.jsonl``, ``STUDY-PART-speed.jsonl`` and ``STUDY-PART-trees.jsonl``.
         data: the user's data folder.
         processes: runs at a time.
+        networks: names of those to run; none: all.
 
     Raises:
         RecipeError: as :func:`treemem.runs.run_study`; the part needs a data folder.
@@ -176,15 +209,20 @@ def run_part(part: Part, *, runs: Path, results: Path, data: Path | None = None,
     folder, file = runs / NAME / part.title, results / f"{part.title}.jsonl"
     task = part.recipe.make_task()
     within, beyond = divided(task, task.make_data(_options_of(part, data)).forest)
+    rows = part.rows_of(networks) if networks else list(part.rows)
     speeds = results / f"{part.title}-speed.jsonl"
-    if {record["row"] for record in read_study(speeds)} != {*part.rows}:
-        measured = speed_records(task, part.recipe.networks, within, part.recipe.training, folder / "speed")
+    known = {record["row"] for record in read_study(speeds)}
+    if not known.issuperset(rows):  # all anew, because speeds of one command can be compared
+        recorded = {record["row"]: NetworkConfig(**record["network"]) for record in read_study(file)}
+        every = {**recorded, **part.recipe.networks}
+        measuring = {row: network for row, network in every.items() if row in known.union(rows)}
+        measured = speed_records(task, measuring, within, part.recipe.training, folder / "speed")
         with writing(results):
             results.mkdir(parents=True, exist_ok=True)
         write_records(speeds, measured)
     run = partial(run_study, task, forests={"data": within}, folder=folder, results=file, processes=processes)
     failed: list[TreememError] = []
-    for row in part.rows:
+    for row in rows:
         try:
             rate = part.chosen_rates(run(part.trials(row), splits=["validation"]))[row]
             chosen = [part.run(row, rate, seed) for seed in part.seeds]

@@ -10,7 +10,6 @@ from typing import Any
 from treemem.explore.tables import MAJORITY, markdown_table
 from treemem.metrics.score import Score
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.runs.page_tables import Records, by_seed, metric, percent_of, scores, scores_on
 from treemem.runs.study import network_options
 from treemem.task import TASKS
@@ -43,7 +42,13 @@ def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]]) -> st
     lines = [["network", "reads", *parts]]
     shares = [scores_on(next(iter(rows.values()))[0], BEYOND)[-1].majority for _, rows in parts.values()]
     lines.append([MAJORITY, "", *map(percent_of, shares)])
-    for name, network in every_network(4).items():
+    library = every_network(4)
+    recorded = {
+        _without_form(row, part): NetworkConfig(**runs[0]["network"])
+        for part, rows in parts.values()
+        for row, runs in rows.items()
+    }
+    for name, network in {**library, **recorded}.items():
         cells = [metric(_runs_of(name, part, rows), BEYOND) for part, rows in parts.values()]
         if any(cells):
             lines.append([name, _reads(network), *cells])
@@ -55,8 +60,12 @@ def _runs_of(name: str, part: Part, rows: Mapping[str, Records]) -> Records:
     return rows.get(name) or rows.get(in_last_form) or []
 
 
+def _without_form(row: str, part: Part) -> str:
+    return next((row.removesuffix(f", {form}") for form in part.forms if row.endswith(f", {form}")), row)
+
+
 def _reads_tokens(network: NetworkConfig) -> bool:
-    return issubclass(network.constructor(), SequenceEncoder)  # type: ignore[arg-type]
+    return getattr(network.constructor(), "sort_key", "length") == "length"
 
 
 def _reads(network: NetworkConfig) -> str:
@@ -115,13 +124,14 @@ def trial_table(part: Part, records: Records, rows: Sequence[str]) -> str:
 
 
 def cost_panel(
-    part: Part, rows: Mapping[str, Records], speeds: Mapping[str, Mapping[str, Any]]
+    rows: Mapping[str, Records], speeds: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, tuple[float, float]]]:
     """Return seconds an epoch and percent beyond training of trees and sequence networks, for ``page.costs``."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for row, runs in rows.items():
         if row in speeds:
             accuracy = scores({row: runs}, BEYOND)[row][-1].accuracy
-            kind = found.setdefault("sequence networks" if _reads_tokens(part.rows[row]) else "tree networks", {})
+            reads_tokens = _reads_tokens(NetworkConfig(**runs[0]["network"]))
+            kind = found.setdefault("sequence networks" if reads_tokens else "tree networks", {})
             kind[row] = speeds[row]["epoch"], 100 * accuracy
     return found

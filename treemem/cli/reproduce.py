@@ -16,6 +16,14 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--files", nargs="+", default=[], metavar="NAME=PATH", type=str, help="more files for a study to score"
     )
+    parser.add_argument(
+        "--networks",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        type=str,
+        help="of a comparison: rows to run, or networks of your own (--import); all by default",
+    )
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="runs at a time (1)")
     parser.add_argument(
         "--runs", type=str, default="runs/reproduce", metavar="DIR", help="folder of the runs (runs/reproduce)"
@@ -36,6 +44,8 @@ def _run(options: Namespace) -> None:
     check_writable(page, overwrite=True)
     if options.files and folder is FOLDER:
         raise UsageError(f"--files {options.files[0]}: {FOLDER.name} scores no further files")
+    if options.networks and folder is not FOLDER:
+        raise UsageError(f"--networks {options.networks[0]}: only {FOLDER.name} takes networks")
     files = {}
     for text in options.files:
         name, equals, path = text.partition("=")
@@ -44,8 +54,15 @@ def _run(options: Namespace) -> None:
         files[name] = Path(path)
     runs, data = Path(options.runs), None if options.data is None else Path(options.data)
     if folder is FOLDER:
-        for part in chosen_parts(options.studies):
-            run_part(part, runs=runs, results=results, data=data, processes=options.processes)
+        for part in chosen_parts(options.studies, options.networks):
+            run_part(
+                part,
+                runs=runs,
+                results=results,
+                data=data,
+                processes=options.processes,
+                networks=options.networks,
+            )
     else:
         for study in [folder.study(name) for name in options.studies]:
             run_study_file(

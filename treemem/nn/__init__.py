@@ -26,6 +26,7 @@ from treemem.nn.recurrent import LSTM, RNN
 from treemem.nn.register_memory import RegisterMemory, RegisterState
 from treemem.nn.row_cache import RowCache
 from treemem.nn.rrnet import RRNet
+from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.sequence_states import SequenceStates
 from treemem.nn.sequence_to_sequence import SequenceToSequence
 from treemem.nn.spinn import SPINN
@@ -86,6 +87,8 @@ __all__ = [
     "RegressionHead",
     "RelationHead",
     "RowCache",
+    "SequenceEncoder",
+    "SequenceOutput",
     "SequenceStates",
     "SequenceToSequence",
     "StackTreeLSTM",

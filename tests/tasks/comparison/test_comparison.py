@@ -10,7 +10,8 @@ import pytest
 
 from treemem.cli import main
 from treemem.errors import RecipeError
-from treemem.networks import every_network
+from treemem.networks import NETWORKS, every_network
+from treemem.nn import LSTM
 from treemem.runs import read_study, run_study
 from treemem.runs.results_page import write_page
 from treemem.runs.study import StudyRun, check_same
@@ -145,6 +146,45 @@ def test_a_part_runs_once_and_its_page_shows_it(name: str, small_parts: dict[str
     assert main(words) == 0
     assert (results / f"{part.title}.jsonl").read_bytes() == before
     assert page.read_text() == text
+
+
+def test_a_network_of_ones_own_runs_alone_and_stands_in_the_table_of_the_others(
+    small_parts: dict[str, Part],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def failing(*words: str) -> str:
+        assert main([*words]) == 2
+        return capsys.readouterr().err
+
+    class Mine(LSTM):
+        pass
+
+    monkeypatch.setitem(NETWORKS._targets, "Mine", Mine)
+    part, results, page = small_parts["equations"], tmp_path / "records", tmp_path / "page.md"
+    words = ["reproduce", "comparison", part.title, "--runs", str(tmp_path / "runs"), "--results", str(results)]
+    words += ["--page", str(page)]
+    assert main([*words, "--networks", "Mine"]) == 0
+    rows = ["Mine, function", "Mine, preorder"]
+    assert {each["row"] for each in read_study(results / f"{part.title}.jsonl")} == {*rows}
+    assert all(abs(each["parameters"] - 5000) <= 500 for each in read_study(results / f"{part.title}.jsonl"))
+    assert [each["row"] for each in read_study(results / f"{part.title}-speed.jsonl")] == rows
+    before = (results / f"{part.title}.jsonl").read_text()
+    assert main([*words, "--networks", "Tree-RNN", "LSTM"]) == 0
+    assert before in (results / f"{part.title}.jsonl").read_text()
+    found = {each["row"] for each in read_study(results / f"{part.title}-speed.jsonl")}
+    assert found == {"Tree-RNN", "LSTM, function", "LSTM, preorder", *rows}
+    summary = page.read_text().split("## All tasks")[1].split("##")[0]
+    cells = [line.split("|")[1:3] for line in summary.splitlines() if line.startswith("| ")]
+    assert [tuple(map(str.strip, each)) for each in cells][2:] == [
+        ("Tree-RNN", "gold trees"), ("LSTM", "tokens"), ("Mine", "tokens"),
+    ]  # fmt: skip
+    assert "no network 'Mime'; did you mean Mine" in failing(*words, "--networks", "Mime")
+    assert "only comparison takes networks" in failing("reproduce", "listops", "--networks", "Mine")
+    assert "no study 'smal-equations'; did you mean small-equations" in failing(
+        "reproduce", "comparison", "smal-equations"
+    )
 
 
 def test_a_row_that_diverges_stops_no_other_and_is_told_at_the_end(
