@@ -123,15 +123,22 @@ def trial_table(part: Part, records: Records, rows: Sequence[str]) -> str:
     return markdown_table([head, *([row, *(percent_of(found[row, rate]) for rate in part.rates)] for row in rows)])
 
 
-def cost_panel(
-    rows: Mapping[str, Records], speeds: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return seconds an epoch and percent beyond training of trees and sequence networks, for ``page.costs``."""
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    for row, runs in rows.items():
-        if row in speeds:
-            accuracy = scores({row: runs}, BEYOND)[row][-1].accuracy
-            reads_tokens = _reads_tokens(NetworkConfig(**runs[0]["network"]))
-            kind = found.setdefault("sequence networks" if reads_tokens else "tree networks", {})
-            kind[row] = speeds[row]["epoch"], 100 * accuracy
-    return found
+def cost_panels(
+    title: str, part: Part, rows: Mapping[str, Records], speeds: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, dict[str, tuple[float, list[float]]]]]:
+    """Return seconds an epoch and percent beyond training by what a network reads, for ``page.costs``.
+
+    A part whose sequence networks read trees in several forms has a panel for each.
+    """
+    panels: dict[str, dict[str, dict[str, tuple[float, list[float]]]]] = {}
+    for form in part.forms or [""]:
+        others = tuple(f", {other}" for other in part.forms if other != form)
+        found: dict[str, dict[str, tuple[float, list[float]]]] = {}
+        for row, runs in rows.items():
+            if row in speeds and not row.endswith(others):
+                accuracies = [100 * scores_on(run, BEYOND)[-1].accuracy for run in runs]
+                kind = found.setdefault(_reads(NetworkConfig(**runs[0]["network"])), {})
+                kind[_without_form(row, part)] = speeds[row]["epoch"], accuracies
+        if found:
+            panels[f"{title}, {form}" if form else title] = found
+    return panels

@@ -83,14 +83,20 @@ def test_heat_maps_have_one_scale_and_leave_what_is_not_known_empty(tmp_path: Pa
 
 def test_costs_have_a_panel_for_each_task_and_a_named_point_for_each_network(tmp_path: Path) -> None:
     panels = {
-        "logic": {"trees": {"Tree-RNN": (1.0, 80.0), "TreeCell": (2.0, 85.0)}, "sequences": {"LSTM": (5.0, 65.0)}},
-        "listops": {"trees": {"Tree-RNN": (3.0, 50.0)}},
+        "logic": {
+            "trees": {"Tree-RNN": (1.0, [78.0, 80.0, 82.0]), "TreeCell": (2.0, [85.0, 85.0])},
+            "sequences": {"LSTM": (5.0, [65.0])},
+        },
+        "listops": {"trees": {"Tree-RNN": (3.0, [50.0])}},
     }
     names = ("seconds", "accuracy")
     logic, listops = plot_costs(panels, tmp_path / "costs.svg", axes_names=names, baselines={"logic": 40.0}).axes
     assert [axes.get_title() for axes in (logic, listops)] == ["logic", "listops"]
-    assert [points.get_offsets().tolist() for points in logic.collections] == [[[1, 80], [2, 85]], [[5, 65]]]
-    assert {text.get_text(): text.xy for text in logic.texts} == panels["logic"]["trees"] | panels["logic"]["sequences"]
+    trees, tree_bars, sequences, _ = logic.collections
+    assert [points.get_offsets().tolist() for points in (trees, sequences)] == [[[1, 80], [2, 85]], [[5, 65]]]
+    assert [bar[:, 1].tolist() for bar in tree_bars.get_segments()] == [[78, 82], [85, 85]]
+    means = {"Tree-RNN": (1.0, 80.0), "TreeCell": (2.0, 85.0), "LSTM": (5.0, 65.0)}
+    assert {text.get_text(): text.xy for text in logic.texts} == means
     assert [text.get_text() for text in logic.get_legend().get_texts()] == ["trees", "sequences", "majority class"]
     assert [line.get_ydata()[0] for line in logic.lines] == [40.0]
     assert not listops.lines
@@ -98,8 +104,8 @@ def test_costs_have_a_panel_for_each_task_and_a_named_point_for_each_network(tmp
 
 
 def test_names_of_near_points_do_not_cover_each_other(tmp_path: Path) -> None:
-    points = {f"network {number}": (1.0 + number / 1000, 80.0 - number / 1000) for number in range(5)} | {
-        "far": (9.0, 0.0)
+    points = {f"network {number}": (1.0 + number / 1000, [80.0 - number / 1000]) for number in range(5)} | {
+        "far": (9.0, [0.0])
     }
     figure = plot_costs({"logic": {"trees": points}}, tmp_path / "costs.svg", axes_names=("seconds", "accuracy"))
     (axes,) = figure.axes
@@ -108,18 +114,23 @@ def test_names_of_near_points_do_not_cover_each_other(tmp_path: Path) -> None:
 
 
 def test_a_name_does_not_cover_the_point_beside_its_own(tmp_path: Path) -> None:
-    points = {"a network": (1.0, 50.0), "another network": (1.2, 50.0), "far": (9.0, 0.0), "further": (0.1, 90.0)}
+    points = {
+        "a network": (1.0, [50.0]),
+        "another network": (1.2, [50.0]),
+        "far": (9.0, [0.0]),
+        "further": (0.1, [90.0]),
+    }
     figure = plot_costs({"logic": {"trees": points}}, tmp_path / "costs.svg", axes_names=("seconds", "accuracy"))
     (axes,) = figure.axes
-    dots = axes.transData.transform(list(points.values()))
+    dots = axes.transData.transform([(cost, value) for cost, (value,) in points.values()])
     assert not any(text.get_window_extent().contains(*dot) for text in axes.texts for dot in dots)
 
 
 def test_names_of_points_at_the_right_stay_within_the_axes(tmp_path: Path) -> None:
     points = {
-        "first": (1.0, 50.0),
-        "a network with a long name": (80.0, 53.0),
-        "another with a long name": (85.0, 53.1),
+        "first": (1.0, [50.0]),
+        "a network with a long name": (80.0, [53.0]),
+        "another with a long name": (85.0, [53.1]),
     }
     figure = plot_costs({"logic": {"trees": points}}, tmp_path / "costs.svg", axes_names=("seconds", "accuracy"))
     (axes,) = figure.axes

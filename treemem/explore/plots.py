@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,7 +204,7 @@ def plot_heat_maps(
 
 
 def plot_costs(
-    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, float]]]],
+    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, Sequence[float]]]]],
     path: str | Path,
     *,
     axes_names: tuple[str, str],
@@ -212,8 +213,10 @@ def plot_costs(
 ) -> Figure:
     """Plot named points, with a panel for each task, one below the other, and a colour for each kind of point.
 
+    A point is the mean of its values; its vertical bar is plus and minus their sample standard deviation.
+
     Args:
-        panels: title of a panel to kind to name to ``(cost, value)``. Costs are on a logarithmic scale.
+        panels: title of a panel to kind to name to ``(cost, values)``. Costs are on a logarithmic scale.
         path: the file to write, SVG if its name ends in ``.svg``, else PNG.
         axes_names: what costs and values are.
         baselines: panel to the value of the majority class, a dashed line.
@@ -227,13 +230,19 @@ def plot_costs(
     """
     figure = _new_figure((9, 5 * len(panels)))
     for axes, (name, kinds) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True):
+        means: dict[str, tuple[float, float]] = {}
         for kind, points in kinds.items():
-            axes.scatter(*zip(*points.values(), strict=True), label=kind)
+            costs, values = zip(*points.values(), strict=True)
+            centers = [statistics.fmean(each) for each in values]
+            bars = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
+            dots = axes.scatter(costs, centers, label=kind)
+            axes.errorbar(costs, centers, bars, fmt="none", ecolor=dots.get_facecolor(), alpha=0.4)
+            means.update(zip(points, zip(costs, centers, strict=True), strict=True))
         if baselines is not None and name in baselines:
             axes.axhline(baselines[name], color="grey", linestyle="dashed", label="majority class")
         axes.set_xscale("log")
         axes.margins(x=0.25)
-        _name_points(axes, {label: place for points in kinds.values() for label, place in points.items()})
+        _name_points(axes, means)
         axes.set_xlabel(axes_names[0])
         axes.set_ylabel(axes_names[1])
         axes.set_title(name)

@@ -69,6 +69,17 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
 
     Raises:
         RecipeError: no vocabulary, or an option outside its range.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> class MeanOfTokens(SequenceEncoder):
+        ...     def read(self, inputs, lengths, *, trace=False):
+        ...         outputs = inputs * (torch.arange(inputs.shape[1]) < lengths[:, None])[:, :, None]
+        ...         return SequenceOutput(outputs.sum(1) / lengths[:, None], outputs)
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> MeanOfTokens(16, vocabulary, "preorder")(batch).root.shape
+        torch.Size([2, 1, 16])
     """
 
     def __init__(

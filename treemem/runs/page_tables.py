@@ -150,13 +150,13 @@ def cost(records: Records) -> str:
 
 
 def hashes(records: Records, file: str | None = None) -> str:
-    """Return the hash of the training data, with names if there are several, or of a file.
+    """Return the start of the hash of the training data, with names if there are several, or of a file.
 
     Raises:
         RecipeError: two runs have different data with one name.
     """
     if file is not None:
-        return ", ".join(f"`{each}`" for each in sorted({run["files"][file] for run in records}))
+        return ", ".join(f"`{each[:16]}`" for each in sorted({run["files"][file] for run in records}))
     by_data: dict[str, str] = {}
     for run in records:
         name, digest = run["data"]["name"], run["data"]["hash"]

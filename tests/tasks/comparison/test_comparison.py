@@ -19,7 +19,14 @@ from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison import comparison
 from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, chosen_parts, divided, parts_of, run_part
-from treemem.tasks.comparison.report import at_majority, majority_of, of_unlike_seeds, summary_table, with_trivial_trees
+from treemem.tasks.comparison.report import (
+    at_majority,
+    cost_panels,
+    majority_of,
+    of_unlike_seeds,
+    summary_table,
+    with_trivial_trees,
+)
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 STUDIES = ("small", "published")
@@ -73,6 +80,22 @@ def test_networks_that_read_tokens_count_in_prefix_form() -> None:
     assert f" {100 * np.mean(beyond):.2f} ± " in line
     assert "tokens" in line
     assert any(line.startswith("| Tree-LSTM ") and "gold trees" in line for line in table)
+
+
+def test_a_panel_for_each_form_has_all_seeds_by_what_the_networks_read() -> None:
+    part = next(part for part in PARTS if part.title == "small-equations")
+    rows = part.finished(read_study(RESULTS / FOLDER.page / f"{part.title}.jsonl"))
+    speeds = {row: {"epoch": float(place)} for place, row in enumerate(rows)}
+    panels = cost_panels("Equations", part, rows, speeds)
+    assert list(panels) == ["Equations, function", "Equations, preorder"]
+    for form in ("function", "preorder"):
+        read = panels[f"Equations, {form}"]
+        beyond = [100 * run["scores"][BEYOND]["accuracy"][-1] for run in rows[f"LSTM, {form}"]]
+        assert read["tokens"]["LSTM"] == (speeds[f"LSTM, {form}"]["epoch"], beyond)
+        assert {"Tree-LSTM", "TreeCell"} < read["gold trees"].keys()
+        assert list(read["tokens and gold trees"]) == ["SPINN, gold transitions"]
+    del speeds["LSTM, function"]
+    assert "LSTM" not in cost_panels("Equations", part, rows, speeds)["Equations, function"]["tokens"]
 
 
 def test_the_page_names_what_did_not_learn_and_what_only_some_seeds_learned() -> None:
