@@ -27,7 +27,7 @@ EVERYTHING: dict[str, Any] = {
 PLATEAU: dict[str, Any] = {
     "epochs": 8, "schedule": "plateau", "plateau_factor": 0.25, "plateau_patience": 1, "learning_rate": 0.01,
 }  # fmt: skip
-TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
+TIMES = {"seconds", "compute_seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
 
 def run(

@@ -15,7 +15,7 @@ from treemem.records import read_records
 
 FOLDER = Path(__file__).parent
 ROOT = Path(treemem.__file__).parents[1]
-TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
+TIMES = {"seconds", "compute_seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
 # task: what its recipe says, lines to predict, the predictions of a trained model
 OF_TREES = "own: {network: TreeLSTM, options: {hidden_size: 12}}"

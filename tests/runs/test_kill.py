@@ -13,7 +13,7 @@ import treemem
 from treemem import checkpoint
 from treemem.checkpoint import RunFolder
 
-TIMES = {"seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
+TIMES = {"seconds", "compute_seconds", "loader_seconds", "examples_per_second", "validation_seconds"}
 
 
 # When the first checkpoint is written and not yet renamed; while the files of a later one are written; when one has its

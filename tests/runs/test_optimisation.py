@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -39,7 +40,8 @@ def test_every_step_of_a_short_or_almost_wholly_rising_run_has_a_rate(steps: int
 def test_a_scheduler_that_begins_in_the_middle_goes_on_as_the_whole_one() -> None:
     def rates(done: int) -> list[float]:
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=9.0)
-        scheduler = rate_scheduler(optimizer, 0.1, "cosine", 0.25, steps=8, done=done)
+        factor = partial(rate_factor, steps=8, schedule="cosine", warmup=0.25)
+        scheduler = rate_scheduler(optimizer, 0.1, factor, done=done)
         found = []
         for _ in range(done, 8):
             found.append(optimizer.param_groups[0]["lr"])

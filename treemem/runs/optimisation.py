@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -68,12 +67,11 @@ def rate_factor(step: int, steps: int, schedule: str, warmup: float) -> float:
 
 
 def rate_scheduler(
-    optimizer: Optimizer, learning_rate: float, schedule: str, warmup: float, *, steps: int, done: int
+    optimizer: Optimizer, learning_rate: float, factor: Callable[[int], float], *, done: int
 ) -> LambdaLR:
-    """Return a scheduler of :func:`rate_factor` that continues after ``done`` of ``steps`` steps."""
+    """Return a scheduler that continues after ``done`` steps; ``factor`` of their number is :func:`rate_factor`."""
     for group in optimizer.param_groups:
         group["initial_lr"] = learning_rate
-    factor = partial(rate_factor, steps=steps, schedule=schedule, warmup=warmup)
     return LambdaLR(optimizer, factor, last_epoch=done - 1)
 
 

@@ -25,7 +25,9 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
         (1, _INFINITY, "at least 1"),
     ),
     **dict.fromkeys(("prefetch", "plateau_patience", "weight_decay"), (0, _INFINITY, "0 or more")),
-    **dict.fromkeys(("learning_rate", "epsilon", "clip", "checkpoint_seconds"), (5e-324, _INFINITY, "above 0")),
+    **dict.fromkeys(
+        ("learning_rate", "epsilon", "clip", "checkpoint_seconds", "budget"), (5e-324, _INFINITY, "above 0")
+    ),
     **dict.fromkeys(("beta1", "beta2", "warmup"), (0, 1, "from 0 to below 1")),
     **dict.fromkeys(("averaging", "plateau_factor"), (5e-324, 1, "above 0 and below 1")),
     "seed": (0, 2**63, "from 0 to 2^63 - 1"),
@@ -46,7 +48,12 @@ class TrainingOptions:
     """Options of a training run.
 
     Attributes:
-        epochs: passes over the training examples.
+        epochs: passes over the training examples, unless there is a ``budget``.
+        budget: seconds of computing for all training steps, so that networks of any speed get the same: CPU seconds of
+            the process on a CPU, seconds of the clock on a GPU. They include the making of batches, not validation. An
+            epoch is then one of ``epochs`` equal parts of the budget; pass follows pass over the examples, and a
+            schedule falls with the spent part. The number of steps depends on the machine, so a second run with the
+            same seed may give other numbers. None: no budget.
         batch_size: examples in a step, over all processes together.
         nodes_per_batch: the most nodes in a step, instead of ``batch_size``; equal subtrees count each time.
         sort_by_height, sort_by_length: make batches of examples of similar height or number of tokens; see
@@ -101,6 +108,7 @@ class TrainingOptions:
     """
 
     epochs: int = 30
+    budget: float | None = None
     batch_size: int = 256
     nodes_per_batch: int | None = None
     sort_by_height: bool = False
@@ -153,13 +161,20 @@ class TrainingOptions:
             raise RecipeError("average_again is for average_after, which is None")
         if self.sort_by_height and self.sort_by_length:
             raise RecipeError("sort_by_height and sort_by_length contradict each other; choose one")
+        if self.budget is not None and self.curriculum:
+            raise RecipeError("a curriculum counts passes over the examples, and budget divides seconds; choose one")
         if self.schedule == "plateau" and self.warmup:
             raise RecipeError('warmup is for the other schedules; with "plateau" leave it at 0')
 
     @property
     def rate_varies(self) -> bool:
-        """Whether the learning rate depends on the number of steps of the whole run."""
+        """Whether the learning rate depends on how far the whole run is."""
         return self.schedule in ("cosine", "linear") or self.warmup > 0
+
+    @property
+    def epochs_are_fixed(self) -> bool:
+        """Whether another number of epochs would have made other steps."""
+        return self.rate_varies or self.budget is not None
 
 
 def _checked_curriculum(given: Any, epochs: int) -> Curriculum:

@@ -19,7 +19,7 @@ _ANOTHER_RUN = "choose another output folder, or replace that run with overwrite
 
 def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:
     """Return what must not change when a run is resumed: task, network, data and the options that change results."""
-    free = _FREE_TO_CHANGE - {"epochs"} if options.rate_varies else _FREE_TO_CHANGE
+    free = _FREE_TO_CHANGE - {"epochs"} if options.epochs_are_fixed else _FREE_TO_CHANGE
     chosen = {name: value for name, value in dataclasses.asdict(options).items() if name not in free}
     return {
         "task": model.task.name,
@@ -55,6 +55,7 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: 
         del different["epochs"]  # only one of the schedules fixes them; the schedule is the difference
     elif "epochs" in different:
         by = f"schedule={options.schedule!r}" + (f" and warmup={options.warmup}" if options.warmup else "")
+        by = by if options.budget is None else f"budget={options.budget:g}"
         different["epochs"] += f" (by {by} the learning rate of each step depends on them)"
     if different:
         problem = "; ".join(different.values())

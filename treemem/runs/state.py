@@ -39,8 +39,10 @@ class Progress:
     Attributes:
         epoch: number of finished epochs.
         step: steps done in the current epoch.
-        losses: of these steps: by name, the sum and the count.
+        passes, pass_step: with a budget, finished passes over the examples, and steps done in the current one.
+        losses: of the epoch's steps: by name, the sum and the count.
         seconds: time of these steps.
+        compute_seconds: the same in CPU seconds of the process; on a GPU, ``seconds``.
         loader_seconds: the part of that time spent waiting for batches.
         items: examples done in the current epoch.
         best_epoch, best_value: the best evaluation so far; 0 and None without any.
@@ -50,8 +52,11 @@ class Progress:
 
     epoch: int = 0
     step: int = 0
+    passes: int = 0
+    pass_step: int = 0
     losses: dict[str, list[float]] = field(default_factory=dict)
     seconds: float = 0.0
+    compute_seconds: float = 0.0
     loader_seconds: float = 0.0
     items: int = 0
     best_epoch: int = 0
@@ -60,9 +65,15 @@ class Progress:
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def finished(self, options: TrainingOptions) -> bool:
-        """Return whether all epochs are done, or patience has run out."""
+        """Return whether all epochs are done, the budget is spent, or patience has run out."""
         out_of_patience = options.patience is not None and self.evaluations_since_best >= options.patience
-        return self.epoch >= options.epochs or (self.step == 0 and out_of_patience)
+        out_of_budget = options.budget is not None and self.spent >= options.budget
+        return self.epoch >= options.epochs or (self.step == 0 and (out_of_patience or out_of_budget))
+
+    @property
+    def spent(self) -> float:
+        """Seconds of computing of all steps."""
+        return sum(record.get("compute_seconds", 0.0) for record in self.records) + self.compute_seconds
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields except the records, which the checkpoint holds in its log."""
@@ -70,7 +81,8 @@ class Progress:
 
     def begin_epoch(self) -> None:
         """Reset the sums of the current epoch."""
-        self.step, self.items, self.seconds, self.loader_seconds, self.losses = 0, 0, 0.0, 0.0, {}
+        self.step, self.items, self.losses = 0, 0, {}
+        self.seconds, self.compute_seconds, self.loader_seconds = 0.0, 0.0, 0.0
 
 
 class RunState:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs.accelerator import fabric_of_process
 from treemem.runs.learner import MAIN_LOSS
-from treemem.runs.optimisation import average_is_due, plateau_scheduler, rate_scheduler
+from treemem.runs.optimisation import average_is_due, plateau_scheduler, rate_factor, rate_scheduler
 from treemem.runs.options import TrainingOptions, examples_of_epoch
 from treemem.runs.progress import RunLog, epoch_line, progress_bar, summary_writer
 from treemem.runs.same_run import fingerprint
@@ -42,6 +43,7 @@ from treemem.trees.vocabulary import Vocabulary
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
 _CLOCK_STEPS = 16
+_PARTS = 1_000_000  # of a budget, each of which has a learning rate
 
 
 class DivergedError(RecipeError):
@@ -96,6 +98,7 @@ class Trainer:
         self.fabric = fabric_of_process(self.processes, options.accelerator, options.precision)
         self.device = self.fabric.device
         self.cuda_devices = [self.device] if self.device.type == "cuda" else []
+        self.compute_clock = time.process_time if self.device.type == "cpu" else time.perf_counter
         self.examples = task.examples(forest_of(data))
         self.train_ids, self.validation_ids = _parts(self.examples)
         if options.schedule == "plateau" and not len(self.validation_ids):
@@ -113,6 +116,10 @@ class Trainer:
             raise RecipeError(
                 f"{whole_batch} makes an example depend on the others of its batch, which several processes would "
                 "divide; train it in one process"
+            )
+        if options.budget is not None and self.processes.count > 1:
+            raise RecipeError(
+                "a budget of seconds is for one process; train without torchrun, or for a number of epochs"
             )
         self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
         self.fingerprint = fingerprint(self.model, self.examples, options)
@@ -144,18 +151,22 @@ class Trainer:
         options = self.options
         self.state = RunState(self.model, options, self.processes, self.fabric, self.folder, self.fingerprint)
         self.progress, self.learner = self.state.progress, self.state.learner
+        self.start_clocks()
         self.judge_if_due()
-        steps = [len(self.loader_of(epoch)) for epoch in range(options.epochs)] if options.rate_varies else []
+        by_step = options.rate_varies and options.budget is None
+        steps = [len(self.loader_of(epoch)) for epoch in range(options.epochs)] if by_step else []
         done = sum(steps[: self.progress.epoch]) + self.progress.step
         values = [record[self.monitored] for record in self.progress.records if self.monitored in record]
         self.schedulers: list[LambdaLR] = []
         self.plateaus: list[ReduceLROnPlateau] = []
         for optimizer, learning_rate in zip(self.learner.optimizers, self.learner.learning_rates, strict=True):
             if options.rate_varies:
-                rate = rate_scheduler(
-                    optimizer, learning_rate, options.schedule, options.warmup, steps=sum(steps), done=done
+                factor = (
+                    self.budget_factor
+                    if options.budget is not None
+                    else partial(rate_factor, steps=sum(steps), schedule=options.schedule, warmup=options.warmup)
                 )
-                self.schedulers.append(rate)
+                self.schedulers.append(rate_scheduler(optimizer, learning_rate, factor, done=done))
             elif options.schedule == "plateau":
                 plateau = plateau_scheduler(
                     optimizer,
@@ -197,37 +208,62 @@ class Trainer:
         self.state.save(best=best, temperature=1.0 if fitted is None else fitted)
 
     def train_epoch(self) -> None:
-        """Do the epoch's remaining steps."""
+        """Do the epoch's remaining steps: a pass over the examples, or until its part of the budget is spent."""
         progress, options = self.progress, self.options
         if options.average_again == progress.epoch and not progress.step and self.state.average is not None:
             self.state.begin_average()
-        self.loader = self.loader_of(progress.epoch)
-        plan = self.loader.plan()
-        left = plan[progress.step :]
-        batches = self.loader.batches(self.own_parts(left))
         self.learner.network.train()
+        self.start_clocks()
+        if options.budget is None:
+            self.train_pass(progress.epoch, progress.step, None)
+            return
+        end = min(progress.epoch + 1, options.epochs) * options.budget / options.epochs
+        while not self.train_pass(progress.passes, progress.pass_step, end):
+            progress.passes, progress.pass_step = progress.passes + 1, 0
+
+    def train_pass(self, number: int, done: int, end: float | None) -> bool:
+        """Do the remaining steps of a pass.
+
+        Args:
+            number: of the pass, from 0.
+            done: its finished steps.
+            end: the spent part of the budget at which the epoch ends, after at least one step; None: with the pass.
+
+        Returns:
+            Whether the epoch ended before the pass did.
+        """
+        progress, options = self.progress, self.options
+        self.loader = self.loader_of(number)
+        plan = self.loader.plan()
+        left = plan[done:]
+        batches = self.loader.batches(self.own_parts(left))
         sums: dict[str, tuple[Any, Any]] = {name: (total, count) for name, (total, count) in progress.losses.items()}
-        begin = shown_at = time.perf_counter()
+        shown_at = time.perf_counter()
         title = f"seed {options.seed}, epoch {progress.epoch + 1}/{options.epochs}"
         with closing(batches), progress_bar(sum(map(len, plan)), title, self.shown) as bar:
-            bar.update(progress.items)
+            bar.update(sum(map(len, plan[:done])))
             for places, batch in zip(left, batches, strict=True):
                 for name, loss in self.step(batch).items():
                     total, count = sums.get(name, (0.0, 0.0))
                     sums[name] = total + loss.sum.detach().double(), count + loss.count
                 progress.items += len(places)
                 progress.step += 1
+                progress.pass_step += end is not None
                 now = time.perf_counter()
                 if not bar.disable and now - shown_at > _POSTFIX_SECONDS:
                     total, count = sums[MAIN_LOSS]
                     bar.set_postfix_str(f"loss {float(total) / max(1.0, float(count)):.4f}", refresh=False)
                     shown_at = now
                 bar.update(len(places))
+                if end is not None and self.spent >= end:
+                    self.account(sums)
+                    return True
                 if self.checkpoint_is_due(now):
-                    self.account(sums, now - begin)
+                    self.account(sums)
                     self.save(best=False)
-                    begin = time.perf_counter()
-        self.account(sums, time.perf_counter() - begin)
+                    self.start_clocks()
+        self.account(sums)
+        return False
 
     def own_parts(self, plan: Sequence[NDArray[np.int64]]) -> Sequence[NDArray[np.int64]]:
         """Return the part of this process in each batch."""
@@ -243,12 +279,29 @@ class Trainer:
             self.state.average.update_parameters(self.model)
         return losses
 
-    def account(self, sums: Mapping[str, tuple[Any, Any]], seconds: float) -> None:
+    def start_clocks(self) -> None:
+        """Measure the time of steps from now on."""
+        self.began, self.compute_began = time.perf_counter(), self.compute_clock()
+
+    @property
+    def spent(self) -> float:
+        """Seconds of computing of all steps so far, those since :meth:`account` included."""
+        return self.progress.spent + self.compute_clock() - self.compute_began
+
+    def budget_factor(self, _: int) -> float:
+        """Return the fraction of the full learning rate at the spent part of the budget."""
+        assert self.options.budget is not None
+        done = min(int(self.spent / self.options.budget * _PARTS), _PARTS - 1)
+        return rate_factor(done, _PARTS, self.options.schedule, self.options.warmup)
+
+    def account(self, sums: Mapping[str, tuple[Any, Any]]) -> None:
         """Record the losses of the epoch so far and the time of the steps since the last call."""
         self.progress.losses = {name: [float(total), float(count)] for name, (total, count) in sums.items()}
-        self.progress.seconds += seconds
+        self.progress.seconds += time.perf_counter() - self.began
+        self.progress.compute_seconds += self.compute_clock() - self.compute_began
         self.progress.loader_seconds += self.loader.seconds
         self.loader.seconds = 0.0
+        self.start_clocks()
 
     def checkpoint_is_due(self, now: float) -> bool:
         """Return whether to write a checkpoint within the epoch."""
@@ -273,6 +326,7 @@ class Trainer:
             "examples": progress.items,
             "trees": progress.items * self.examples.trees_per_example,
             "seconds": progress.seconds,
+            "compute_seconds": progress.compute_seconds,
             "loader_seconds": progress.loader_seconds,
             "examples_per_second": progress.items / progress.seconds,
         }
