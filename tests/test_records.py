@@ -8,7 +8,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,15 +65,58 @@ def test_blank_lines_of_jsonl_are_no_records_and_count_in_the_line_numbers(tmp_p
     assert [(record.line, record.fields) for record in read_records(path)] == [(2, {"a": 1}), (5, {"a": 2})]
 
 
-def test_blank_lines_of_text_and_csv_are_skipped_where_that_is_asked_for(tmp_path: Path) -> None:
-    for name, content, expected in (
-        ("a.txt", "\nx\n  \n\r\ny\t\n", [(2, {"a": "x"}), (5, {"a": "y", "b": ""})]),
-        ("a.csv", '\na,b\n1,2\n\n  \n"3\n\n3",4\n\n', [(3, {"a": "1", "b": "2"}), (6, {"a": "3\n\n3", "b": "4"})]),
-        ("b.csv", 'a\n1\n\n""\n', [(2, {"a": "1"}), (4, {"a": ""})]),
+def test_blank_lines_of_csv_are_no_records_and_those_of_text_only_if_they_are_skipped(tmp_path: Path) -> None:
+    for name, skipped, content, expected in (
+        ("a.txt", True, "\nx\n  \n\r\ny\t\n", [(2, {"a": "x"}), (5, {"a": "y", "b": ""})]),
+        ("a.txt", False, "x\n\n", [(1, {"a": "x"}), (2, {"a": ""})]),
+        (
+            "a.csv",
+            False,
+            '\na,b\n1,2\n\n  \n"3\n\n3",4\n\n',
+            [(3, {"a": "1", "b": "2"}), (6, {"a": "3\n\n3", "b": "4"})],
+        ),
+        ("b.csv", False, 'a\n1\n\n""\n', [(2, {"a": "1"}), (4, {"a": ""})]),
     ):
         (tmp_path / name).write_text(content)
-        found = read_records(tmp_path / name, text_fields=("a", "b"), skip_blank_lines=True)
+        found = read_records(tmp_path / name, text_fields=("a", "b"), skip_blank_lines=skipped)
         assert [(record.line, record.fields) for record in found] == expected
+
+
+def test_blank_cells_beyond_the_header_and_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b,,\n1,2,,\n3,4,,5\n6,7,,,\n")
+    assert fields_of(tmp_path / "a.csv") == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}, {"a": "6", "b": "7"}]
+    (tmp_path / "b.csv").write_text("a,b\n1,2,\n1,2,3\n")
+    assert [record.error is None for record in read_records(tmp_path / "b.csv", strict=False)] == [True, False]
+
+
+def test_the_first_line_of_a_text_file_may_name_its_columns(tmp_path: Path) -> None:
+    def header_of(parts: Sequence[str]) -> Sequence[str] | None:
+        return parts if "a" in parts else None
+
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"\xef\xbb\xbf\n b \ta\t\r\n1\t2\r\n3\n4\t5\t\t\n")
+    found = list(read_records(path, text_fields=("a", "b"), header_of=header_of, skip_blank_lines=True))
+    assert [(record.line, record.fields) for record in found] == [
+        (3, {"b": "1", "a": "2"}), (4, {"b": "3"}), (5, {"b": "4", "a": "5"}),
+    ]  # fmt: skip
+    assert not any(record.by_place for record in found)
+    path.write_text("1\t2\na\tb\n")
+    found = list(read_records(path, text_fields=("a", "b"), header_of=header_of))
+    assert [record.fields for record in found] == [{"a": "1", "b": "2"}, {"a": "a", "b": "b"}]
+    assert all(record.by_place for record in found)
+    path.write_text("a\tb\n1\t2\t3\n")
+    with pytest.raises(ParseError, match=r"line 2.*3 parts between tabs; expected a<TAB>b"):
+        list(read_records(path, text_fields=("a",), header_of=header_of))
+    path.write_text("a\ta\n1\t2\n")
+    with pytest.raises(ParseError, match="two columns have one name, 'a'"):
+        list(read_records(path, text_fields=("a",), header_of=header_of))
+
+
+@pytest.mark.parametrize("header", ["tree;label", "tree;a,b", "tree\tlabel", "sep=;\ntree;label", "other;label"])
+def test_a_table_with_another_separator_is_refused_with_the_one_it_has(tmp_path: Path, header: str) -> None:
+    (tmp_path / "a.csv").write_text(f"{header}\n(f x);1\n")
+    with pytest.raises(RecipeError, match=r"it seems to be separated by '(;|\\t)'"):
+        list(read_records(tmp_path / "a.csv", one_of=("tree",)))
 
 
 def test_a_line_that_is_not_utf8_is_an_error_of_that_line_alone(tmp_path: Path) -> None:
@@ -100,11 +143,12 @@ def test_a_line_that_is_not_utf8_is_an_error_of_that_line_alone(tmp_path: Path) 
         ("a.jsonl", "[" * 100_000 + "\n", 1, "no JSON here"),
         ("a.jsonl", '{"a": ' + "9" * 10_000 + "}\n", 1, "no JSON here"),
         ("a.csv", "a,b\n1,2\n3\n", 3, "1 cells, and the header names 2"),
-        ("a.csv", "a,b\n1,2\n\n", 3, "0 cells, and the header names 2"),
         ("a.csv", 'a,b\n1,"2\n', 2, "no row of CSV"),
         ("a.csv", "a,a\n1,2\n", 1, "two columns have one name"),
         ("a.csv", "a, a\n1,2\n", 1, "two columns have one name"),
-        ("a.csv", "\n1,2\n", 1, "no column has a name"),
+        ("a.csv", "\n,\n1,2\n", 2, "no column has a name"),
+        ("a.csv", 'a,b\n1, "2"\n', 2, "a quote after a space; expected a quote right after the comma"),
+        ("a.csv", '"a";"b"\n1;2\n', 1, "the header seems to be separated by ';'"),
         ("a.csv", 'a,"b\n1,2\n', 1, "no row of CSV"),
     ],
 )
@@ -400,14 +444,14 @@ def test_a_table_without_any_of_the_columns_is_refused_as_a_whole(tmp_path: Path
 
 
 def test_a_row_of_other_than_the_headers_cells_keeps_an_id_that_is_sure(tmp_path: Path) -> None:
-    (tmp_path / "first.csv").write_text("id,a,b\n7,x\n8,x,y,z\n\n")
+    (tmp_path / "first.csv").write_text("id,a,b\n7,x\n8,x,y,z\n")
     (tmp_path / "last.csv").write_text("a,b,id\nx,7\nx,y,z,8\n")
     (tmp_path / "middle.csv").write_text("a,id,b\nx,7\nx,y,8,z\n")
     found = {
         name: [(record.fields, record.error is not None) for record in read_records(tmp_path / name, strict=False)]
         for name in ("first.csv", "last.csv", "middle.csv")
     }
-    assert found["first.csv"] == [({"id": "7"}, True), ({"id": "8"}, True), ({}, True)]
+    assert found["first.csv"] == [({"id": "7"}, True), ({"id": "8"}, True)]
     assert found["last.csv"] == [({}, True), ({"id": "8"}, True)]
     assert found["middle.csv"] == [({}, True), ({}, True)]
 

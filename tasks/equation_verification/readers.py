@@ -31,7 +31,7 @@ from treemem.trees.equation_parser import equation_nodes
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.preorder import parse_preorder
-from treemem.trees.record_reader import RecordReader, find_refused, split_of, text_of
+from treemem.trees.record_reader import RecordReader, find_refused, header_with, number_text, split_of, text_of
 from treemem.trees.sympy_bridge import tree_from_sympy
 from treemem.trees.tree import Tree, tree_from_postorder
 from treemem.trees.vocabulary import Vocabulary
@@ -258,9 +258,10 @@ class _Row:
 
 
 def _record_rows(source: str | os.PathLike[str], format: str | None, strict: bool) -> Iterator[_Row]:
-    reader = EquationRecords
+    names, examples = EquationRecords.text_fields, EquationRecords.example_fields
+    known = header_with(names, examples)
     for record in read_records(
-        source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields, strict=strict
+        source, format=format, text_fields=names, header_of=known, one_of=examples, strict=strict
     ):
         identity = record.fields.get("id")
         identity = record.line if identity is None else identity
@@ -327,7 +328,7 @@ def _published_fields(record: Any) -> dict[str, Any]:
 def _label_of(fields: Mapping[str, Any]) -> int:
     """Return 1 for correct, 0 for incorrect, -1 if the record does not say."""
     given = fields.get("label")
-    label = "" if given is None or given != given else str(given).strip().lower().removesuffix(".0")
+    label = number_text(given).lower()
     if label not in _LABELS:
         raise ParseError(f"the label is {given!r}", expected="1 or 0, true or false, or nothing")
     return _LABELS[label]

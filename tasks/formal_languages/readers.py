@@ -11,7 +11,7 @@ from treemem.records import read_records
 from treemem.tasks.formal_languages.languages import BLANK, Language, Words
 from treemem.tasks.transduction.readers import FIELDS, SourceRecords, forest_of_pairs, words_of
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import split_of, text_of
+from treemem.trees.record_reader import header_with, split_of, text_of
 from treemem.trees.tree import Tree
 
 
@@ -54,7 +54,8 @@ def read_forest(path: str | os.PathLike[str], language: Language, *, format: str
     examples: list[tuple[Words, Words]] = []
     sources: list[Words] = []
     splits, name = [], os.fspath(path)
-    for record in read_records(path, format=format, text_fields=FIELDS, one_of=FIELDS):
+    known = header_with(FIELDS, FIELDS[:1])
+    for record in read_records(path, format=format, text_fields=FIELDS, header_of=known, one_of=FIELDS):
         try:
             source = words_of(text_of(record.fields, FIELDS[:1]), language.symbols)
             if sources or (not examples and record.fields.get("target") is None):

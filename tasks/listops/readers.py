@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, get_args
 
@@ -13,19 +13,18 @@ from numpy.typing import NDArray
 from treemem.checked_options import checked_choice
 from treemem.data.examples import without_empty
 from treemem.errors import ParseError
-from treemem.records import Record, format_of, read_records
+from treemem.records import Record, read_records
 from treemem.tasks.listops.generation.evaluation import values_of
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, ListOpsForm, parse_listops
 from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import RecordReader, split_of, text_of
+from treemem.trees.record_reader import RecordReader, number_text, split_of, text_of
 from treemem.trees.source_text import shorten
 
 _COLUMNS = ("label", "tree")
 _NAMES = {"label": ("label", "Target"), "tree": ("tree", "expression", "Source")}  # of fields; the first there counts
-_HEADERS = {("label", "tree"), ("label", "expression")}
-_SWAPPED_HEADERS = {("source", "target"), ("tree", "label"), ("expression", "label")}
+_SPELLED = {name.lower(): name for names in (*_NAMES.values(), ("id", "split")) for name in names}
 _LINES_AT_ONCE = 8192
 _NO_LABEL = "-1"
 
@@ -85,19 +84,17 @@ def read_expressions(
     source: str | os.PathLike[str], *, format: str | None = None, labelled: bool = True
 ) -> LabelledExpressions:
     """Return what :func:`read_listops` returns, without trees."""
-    is_text = format_of(os.fspath(source), format) == "text"
-    chunk = _Chunk(os.fspath(source), labelled, is_text)
+    chunk = _Chunk(os.fspath(source), labelled)
     parts = []
-    may_be_header = is_text
     for record in read_records(
-        source, format=format, text_fields=_COLUMNS, one_of=_NAMES["tree"], strict=False, skip_blank_lines=True
+        source,
+        format=format,
+        text_fields=_COLUMNS,
+        header_of=_header_of,
+        one_of=_NAMES["tree"],
+        strict=False,
+        skip_blank_lines=True,
     ):
-        header = _lowered(record.fields.values()) if may_be_header else ()
-        may_be_header = False
-        if header in _SWAPPED_HEADERS:
-            chunk.columns = _COLUMNS[::-1]
-        if header in _HEADERS | _SWAPPED_HEADERS:
-            continue
         try:
             chunk.add(record)
         except ParseError as error:
@@ -114,18 +111,19 @@ def read_expressions(
     )
 
 
-def _lowered(parts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(part.strip().lower() for part in parts)
+def _header_of(parts: Sequence[str]) -> Sequence[str] | None:
+    """Return the names of the columns if a text line is a header, in upper or lower case."""
+    names = [_SPELLED.get(part.lower(), "") for part in parts]
+    is_header = all(names) and len(names) > 1 and not set(names).isdisjoint(_NAMES["tree"])
+    return names if is_header else None
 
 
 class _Chunk:
     """Lines of a file that are parsed and evaluated together."""
 
-    def __init__(self, source: str, labelled: bool, is_text: bool) -> None:
+    def __init__(self, source: str, labelled: bool) -> None:
         self.source = source
         self.labelled = labelled
-        self.is_text = is_text
-        self.columns: Sequence[str] = _COLUMNS
         self.texts: list[str] = []
         self.labels: list[int] = []
         self.lines: list[int] = []
@@ -135,8 +133,11 @@ class _Chunk:
         """Add a record."""
         if record.error is not None:
             raise record.error
-        given = self._of_line(list(record.fields.values())) if self.is_text else record.fields
-        columns = "<TAB>".join(self.columns)
+        given = record.fields
+        if record.by_place and len(given) == 1 and not self.labelled:
+            given = {"tree": given["label"]}
+        order = [column for name in given for column, names in _NAMES.items() if name in names]
+        columns = "<TAB>".join(order if len(order) == len(_COLUMNS) else _COLUMNS)
         fields = {
             name: next((given[key] for key in names if given.get(key) is not None), None)
             for name, names in _NAMES.items()
@@ -146,10 +147,10 @@ class _Chunk:
         missing = [name for name in _COLUMNS if fields[name] is None]
         if missing:
             only = next(iter(given.values()), None)
-            is_single = self.is_text and len(given) == 1
+            is_single = record.by_place and len(given) == 1
             problem = f"a single column, {shorten(str(only))}" if is_single else f"no {missing[0]}"
             raise ParseError(problem, expected=f"{columns}, or fields of these names")
-        label, tree = str(fields["label"]).strip(), fields["tree"]
+        label, tree = number_text(fields["label"]), fields["tree"]
         if label not in (*DIGITS, *([] if self.labelled else [_NO_LABEL])):
             problem = f"the label is {fields['label']!r}" if label else "the label is missing"
             raise ParseError(problem, expected=f"a digit from 0 to 9, in {columns}")
@@ -159,12 +160,6 @@ class _Chunk:
         self.texts.append(tree)
         self.labels.append(int(label))
         self.lines.append(record.line)
-
-    def _of_line(self, parts: Sequence[str]) -> dict[str, str]:
-        """Return the fields of a text line; without ``labelled``, a single one is the expression."""
-        if len(parts) == 1 and not self.labelled:
-            return {"tree": parts[0]}
-        return dict(zip(self.columns, parts, strict=False))
 
     def finish(self) -> LabelledExpressions:
         """Return the expressions that were added since the last call."""
@@ -207,8 +202,8 @@ class ListOpsRecords(RecordReader):
 
     form: ListOpsForm = "binary"
 
-    def is_header(self, parts: Sequence[str]) -> bool:
-        return _lowered(parts) in _HEADERS | _SWAPPED_HEADERS
+    def header_of(self, parts: Sequence[str]) -> Sequence[str] | None:
+        return _header_of(parts)
 
     def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
         """Return the expression: of two parts, the one that is not a label."""

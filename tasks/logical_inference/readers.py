@@ -21,7 +21,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, LogicForm, parse_logic
 from treemem.trees.pairs import PairReader
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import SPLITS, split_of, text_of
+from treemem.trees.record_reader import SPLITS, number_text, split_of, text_of
 from treemem.trees.source_text import shorten
 
 MOST_OPERATIONS = 12
@@ -133,18 +133,13 @@ def _columns(record: Record, source: str, labelled: bool) -> list[str]:
             problem = f"no {name}" if text is None else f"the field {name!r} is {text!r}"
             raise ParseError(problem, expected=f"texts {', '.join(names)}", line=record.line, source=source)
         columns.append(text)
-    number = next((text for name in _NUMBERS if (text := _number_text(fields.get(name)))), None)
+    number = next((text for name in _NUMBERS if (text := number_text(fields.get(name)))), None)
     if number is None:
         return columns
     if not number.isdecimal():
         problem = f"{shorten(number)} is no number of operations"
         raise ParseError(problem, number, 0, "a whole number, or an empty field", record.line, source)
     return [number, *columns]
-
-
-def _number_text(number: Any) -> str:
-    """Return a number as text, empty for None; 3.0 is 3, as in a column with empty fields."""
-    return "" if number is None else re.sub(r"(?<=[0-9])\.0+\Z", "", str(number).strip())
 
 
 def _side_names(fields: Mapping[str, Any]) -> tuple[str, str]:
@@ -178,8 +173,8 @@ class LogicRecords(PairReader):
 
     form: LogicForm = "binary"
 
-    def is_header(self, parts: Sequence[str]) -> bool:
-        return _is_header([part.strip() for part in parts])
+    def header_of(self, parts: Sequence[str]) -> Sequence[str] | None:
+        return [part.lower() for part in parts] if _is_header(parts) else super().header_of(parts)
 
     def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
         """Return the two sides, which are the last parts."""

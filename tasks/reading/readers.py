@@ -18,7 +18,7 @@ from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.pairs import PAIR, PairReader
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import split_of, text_of
+from treemem.trees.record_reader import header_with, split_of, text_of
 from treemem.trees.source_text import decode_source
 from treemem.trees.tree import Tree
 
@@ -140,7 +140,9 @@ def read_file(path: str | os.PathLike[str], markers: Sequence[str], *, format: s
     """
     questions, name = Questions(markers), os.fspath(path)
     one_of = tuple(itertools.chain.from_iterable(FIELDS))
-    for record in read_records(path, format=format, text_fields=QuestionRecords.text_fields, one_of=one_of):
+    names = QuestionRecords.text_fields
+    known = header_with(names, one_of)
+    for record in read_records(path, format=format, text_fields=names, header_of=known, one_of=one_of):
         try:
             questions.add(record.fields)
         except (ParseError, VocabularyError) as error:

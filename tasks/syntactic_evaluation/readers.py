@@ -12,6 +12,7 @@ from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
 from treemem.records import Record, read_records
 from treemem.tasks.language_modeling.generation.english import MinimalPair
 from treemem.tasks.syntactic_evaluation.published import compared, row_of
+from treemem.trees.record_reader import header_with
 from treemem.trees.vocabulary import Vocabulary
 
 FIELDS = ("good", "bad", "construction")
@@ -51,7 +52,8 @@ def read_pairs(
 def _pairs_of(file: Path, vocabulary: Vocabulary | None, stop: bool) -> Iterator[MinimalPair]:
     name = Path(file.name.removesuffix(".gz")).stem
     known = None if vocabulary is None or vocabulary.unknown is not None else frozenset(vocabulary.leaves)
-    for record in read_records(file, text_fields=FIELDS, one_of=FIELDS[:1]):
+    header_of = header_with((*FIELDS, "intrusive"), FIELDS[:1])
+    for record in read_records(file, text_fields=FIELDS, header_of=header_of, one_of=FIELDS[:1]):
         try:
             sides = ("good", "intrusive", "bad") if "intrusive" in record.fields else ("good", "bad")
             sentences = [_words(record.fields, side, known, stop) for side in sides]

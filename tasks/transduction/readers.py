@@ -16,7 +16,7 @@ from treemem.records import read_records
 from treemem.tasks.transduction.grammars import Pair
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import RecordReader, split_of, text_of
+from treemem.trees.record_reader import RecordReader, header_with, number_text, split_of, text_of
 from treemem.trees.source_text import decode_source
 from treemem.trees.tree import Tree
 
@@ -103,7 +103,8 @@ def read_pairs(
     sides: tuple[str, ...] = FIELDS
     splits, name = [], os.fspath(path)
     values: dict[str, list[int]] = {each: [] for each in numbers or {}}
-    for record in read_records(path, format=format, text_fields=FIELDS, one_of=FIELDS):
+    known = header_with((*FIELDS, *values), FIELDS[:1])
+    for record in read_records(path, format=format, text_fields=FIELDS, header_of=known, one_of=FIELDS):
         if not examples and record.fields.get("target") is None:
             sides = FIELDS[:1]
         try:
@@ -124,7 +125,7 @@ def read_pairs(
 
 
 def _whole_number(name: str, value: object, largest: int) -> int:
-    text = "0" if value is None or value == "" else str(value)
+    text = number_text(value) or "0"
     if not text.isdecimal() or int(text) > largest:
         raise ParseError(f"{name} is {text!r}", text, 0, f"a whole number from 0 to {largest}")
     return int(text)

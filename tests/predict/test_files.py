@@ -689,3 +689,11 @@ def test_a_file_is_read_as_it_is_needed(
     monkeypatch.setattr(PartialOutput, "append", noted)
     predict_file(predictor, text, tmp_path / "out.jsonl")
     assert seen == [3, 6, 8]
+
+
+def test_a_header_of_a_text_file_gives_the_order_of_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("label\tid\tequation\n1\ta7\tx = x\n\ta8\tx = y\n")
+    predict_file(small_model(), path, tmp_path / "a.jsonl")
+    answers = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [(answer["id"], answer["error"]) for answer in answers] == [("a7", None), ("a8", None)]

@@ -302,18 +302,19 @@ def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[
     needed = reader.example_fields
     columns = ("id", *needed) if needed else None
     records = read_records(
-        source, format=format, text_fields=reader.text_fields, one_of=needed, columns=columns, strict=False
+        source,
+        format=format,
+        text_fields=reader.text_fields,
+        header_of=reader.header_of,
+        one_of=needed,
+        columns=columns,
+        strict=False,
     )
-    may_be_header = True
     for record in records:
         if record.error is not None:
-            may_be_header = False
             yield Entry(record.line, id_of(record.fields, record.line), None, record.error.at(record.line))
-        elif format == "text":
-            parts = tuple(record.fields.values())
-            if not (may_be_header and reader.is_header(parts)):
-                yield Entry(record.line, record.line, "\t".join(parts))
-            may_be_header = may_be_header and not any(part.strip() for part in parts)
+        elif record.by_place:
+            yield Entry(record.line, record.line, "\t".join(record.fields.values()))
         else:
             yield Entry(record.line, id_of(record.fields, record.line), example_of(record.fields, reader))
 

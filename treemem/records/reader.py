@@ -10,11 +10,12 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -30,9 +31,11 @@ _FORMAT_OF_SUFFIX = {
     **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
     ".parquet": "parquet",
 }
+_QUOTE_AFTER_SPACE = re.compile(r'(?:^|,)\s+"')
 _LONGEST_CELL = 2**31 - 1
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)  # what unpacking raises
 _Line = tuple[int, str, ParseError | None]
+HeaderOf = Callable[[Sequence[str]], Sequence[str] | None]
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,13 @@ class Record:
         line: the line it begins on (row, in Parquet), from 1; a CSV header counts as line 1.
         fields: its values by name; at most its ``id`` if ``error`` is set.
         error: why this record could not be read, else ``None``.
+        by_place: whether its fields are parts of a text line without a header, named by their places.
     """
 
     line: int
     fields: dict[str, Any]
     error: ParseError | None = None
+    by_place: bool = False
 
 
 def read_records(
@@ -55,6 +60,7 @@ def read_records(
     *,
     format: str | None = None,
     text_fields: Sequence[str] = ("text",),
+    header_of: HeaderOf | None = None,
     one_of: Sequence[str] = (),
     columns: Sequence[str] | None = None,
     strict: bool = True,
@@ -62,17 +68,19 @@ def read_records(
 ) -> Iterator[Record]:
     """Read a file record by record; text formats are never held in memory as a whole.
 
-    Blank lines of JSONL are not records, but they count in line numbers. A blank line of a text file is a record
-    without text, and one of CSV a bad record, unless they are skipped.
+    Blank lines of JSONL and CSV are not records, but they count in line numbers. A blank line of a text file is a
+    record without text, unless it is skipped.
 
     Args:
         source: a path, or ``"-"`` for standard input. A name that ends in ``.gz`` is unpacked.
         format: one of ``FORMATS``; told from the name by default (no suffix, or standard input: ``"text"``).
         text_fields: names of the tab-separated parts of a text line; the later ones may be missing.
+        header_of: of a text file: given the parts of the first line that is not blank, without spaces around them,
+            returns the names of the columns if they are a header, else None. Then ``text_fields`` name the parts.
         one_of: fields of which a CSV or Parquet table must have at least one column, if any are given.
         columns: the columns of Parquet to read, if they exist; all by default.
         strict: raise at the first record that cannot be read, rather than yield it with its ``error``.
-        skip_blank_lines: of text and CSV, also above a CSV header; blank lines in quotes stay.
+        skip_blank_lines: of text.
 
     Raises:
         RecipeError: the file does not exist, its format cannot be told, or it has no column of ``one_of``.
@@ -81,8 +89,8 @@ def read_records(
     name = os.fspath(source)
     check = functools.partial(check_columns, name, one_of)
     readers: dict[str, Callable[[IO[bytes]], Iterator[Record]]] = {
-        "text": functools.partial(_text_records, text_fields, skip_blank_lines),
-        "csv": functools.partial(_csv_records, check, skip_blank_lines),
+        "text": functools.partial(_text_records, text_fields, header_of, skip_blank_lines),
+        "csv": functools.partial(_csv_records, check),
         "jsonl": _jsonl_records,
         "parquet": functools.partial(_parquet_records, check, columns),
     }
@@ -96,7 +104,7 @@ def read_records(
                     error_here = record.error.at(line, name)
                     if strict:
                         raise error_here
-                    record = Record(line, record.fields, error_here)
+                    record = replace(record, error=error_here)
                 yield record
         except ParseError as error:
             if error.source:
@@ -177,15 +185,37 @@ def text_lines(stream: IO[bytes]) -> Iterator[_Line]:
             yield number, text, ParseError(f"byte 0x{raw[error.start]:02x} is not UTF-8", text, offset, "UTF-8 text")
 
 
-def _text_records(names: Sequence[str], skip_blank_lines: bool, stream: IO[bytes]) -> Iterator[Record]:
+def _text_records(
+    names: Sequence[str], header_of: HeaderOf | None, skip_blank_lines: bool, stream: IO[bytes]
+) -> Iterator[Record]:
+    header: Sequence[str] | None = None
+    is_first = True
     for number, text, error in text_lines(stream):
         parts = text.split("\t")
         if skip_blank_lines and len(parts) == 1 and not text.strip():
             continue
-        if error is None and len(parts) > len(names):
-            offset = sum(len(part) + 1 for part in parts[: len(names)]) - 1
-            error = ParseError(f"{len(parts)} parts between tabs", text, offset, "<TAB>".join(names))
-        yield Record(number, {} if error else dict(zip(names, parts, strict=False)), error)
+        if is_first and text.strip():
+            is_first = False
+            if error is None and header_of is not None:
+                header = header_of([part.strip() for part in parts])
+            if header is not None:
+                if (wrong := _header_error(header)) is not None:
+                    raise wrong.at(number)
+                continue
+        known = names if header is None else header
+        if header is not None:
+            parts = _without_blank_end(parts, len(header))
+        if error is None and len(parts) > len(known):
+            offset = sum(len(part) + 1 for part in parts[: len(known)]) - 1
+            error = ParseError(f"{len(parts)} parts between tabs", text, offset, "<TAB>".join(known))
+        fields = {} if error else dict(zip(known, parts, strict=False))
+        fields.pop("", None)
+        yield Record(number, fields, error, by_place=header is None)
+
+
+def _without_blank_end(cells: list[str], most: int) -> list[str]:
+    """Return a row without the blank cells at its end for which there is no column."""
+    return cells[:most] if not "".join(cells[most:]).strip() else cells
 
 
 _JSON_KINDS = {list: "array", str: "string", int: "number", float: "number", bool: "truth value", type(None): "null"}
@@ -217,35 +247,53 @@ def check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> N
     if not one_of or set(one_of) & set(columns):
         return
     remedy = next((f"{near[:-1]} for {name}?" for name in one_of if (near := near_names(name, columns))), "")
-    if len(columns) == 1 and (separator := next((mark for mark in ";\t|" if mark in columns[0]), None)):
+    if (separator := separator_of(",".join(columns), one_of)) is not None:
         remedy = f"; it seems to be separated by {separator!r}, and CSV is by ','"
+        remedy += "; as a text file (format text) it can be read" if separator == "\t" else "; write it with commas"
     raise RecipeError(f"{name} has the columns {list(columns)}, and none of {', '.join(one_of)}{remedy}")
 
 
-def _csv_records(check: _CheckColumns, skip_blank_lines: bool, stream: IO[bytes]) -> Iterator[Record]:
+def separator_of(header: str, names: Sequence[str] = ()) -> str | None:
+    """Return the separator of a header line that is neither a single column nor separated by commas, if there is one.
+
+    Args:
+        header: the line.
+        names: columns one of which it should name.
+    """
+    marks = [mark for mark in ";\t|" if mark in header]
+    named = (mark for mark in marks if {part.strip(' "') for part in header.split(mark)} & set(names))
+    return next(named, marks[0] if marks and "," not in header else None)
+
+
+def _csv_records(check: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
     header: list[str] | None = None
-    for line, row, error in _csv_rows(text_lines(stream), skip_blank_lines):
-        cells = [cell.strip() for cell in row] if header is None else row
+    for line, row, error in _csv_rows(text_lines(stream)):
         if header is None:
-            if error is None:
-                error = _header_error(cells)
+            cells = [cell.strip() for cell in row]
+            if error is not None and (separator := separator_of(error.text)) is not None:
+                error = ParseError(f"the header seems to be separated by {separator!r}", error.text, 0, "CSV with ','")
+            error = error or _header_error(cells)
             if error is not None:
                 raise error.at(line)
             check(cells)
             header = cells
             continue
+        cells = _without_blank_end(row, len(header))
         if error is None and len(cells) != len(header):
             problem = f"{len(cells)} cells, and the header names {len(header)}"
             error = ParseError(problem, ",".join(cells), 0, ",".join(header))
-        yield Record(line, _id_alone(header, cells) if error else dict(zip(header, cells, strict=True)), error)
+        fields = _id_alone(header, cells) if error else dict(zip(header, cells, strict=True))
+        fields.pop("", None)
+        yield Record(line, fields, error)
 
 
 def _header_error(names: Sequence[str]) -> ParseError | None:
-    """What is wrong with the names of the columns of a table."""
+    """What is wrong with the names of the columns of a table. Columns without a name cannot be asked for."""
     if not any(names):
         return ParseError("no column has a name", ",".join(names), 0, "a header of distinct names")
-    if len(set(names)) < len(names):
-        return ParseError("two columns have one name", ",".join(names), 0, "a header of distinct names")
+    twice = next((name for place, name in enumerate(names) if name and name in names[:place]), None)
+    if twice is not None:
+        return ParseError(f"two columns have one name, {twice!r}", ",".join(names), 0, "a header of distinct names")
     return None
 
 
@@ -258,8 +306,8 @@ def _id_alone(header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
     return {}
 
 
-def _csv_rows(lines: Iterator[_Line], skip_blank_lines: bool) -> Iterator[tuple[int, list[str], ParseError | None]]:
-    """Each row with its first line and its error.
+def _csv_rows(lines: Iterator[_Line]) -> Iterator[tuple[int, list[str], ParseError | None]]:
+    """Each row that is not blank, with its first line and its error.
 
     A quoted cell may run over several lines. If that ends in an error, only the first line is a bad row, and reading
     continues at the second. A later line that leaves a quote open and would run into the same error is bad at once, so
@@ -286,7 +334,7 @@ def _csv_rows(lines: Iterator[_Line], skip_blank_lines: bool) -> Iterator[tuple[
         if not taken:
             return
         number, text, error = taken[0]
-        if skip_blank_lines and not text.strip():
+        if not text.strip():
             continue
         if problem:
             if len(taken) > 1:
@@ -294,8 +342,16 @@ def _csv_rows(lines: Iterator[_Line], skip_blank_lines: bool) -> Iterator[tuple[
                 ahead.extendleft(reversed(taken[1:]))
             error = error or ParseError(f"no row of CSV ({problem})", text, 0, "cells between commas")
         else:
-            error = next((error for _, _, error in taken if error is not None), None)
+            error = next((error for _, _, error in taken if error is not None), None) or _late_quote_error(text, cells)
         yield number, cells, error
+
+
+def _late_quote_error(text: str, cells: Sequence[str]) -> ParseError | None:
+    """Return the error of a row such as ``x, "y"``, whose second cell would be the text ``"y"`` with its quotes."""
+    found = _QUOTE_AFTER_SPACE.search(text)
+    if found is None or not any(cell[:1].isspace() and cell.lstrip().startswith('"') for cell in cells):
+        return None
+    return ParseError("a quote after a space", text, found.end() - 1, "a quote right after the comma")
 
 
 def _next_csv_row(rows: Iterator[list[str]]) -> tuple[list[str], str]:

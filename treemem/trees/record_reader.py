@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -42,9 +43,18 @@ class RecordReader(ABC):
     example_fields: ClassVar[tuple[str, ...]] = ()
     most_nodes: int = MOST_NODES
 
-    def is_header(self, parts: Sequence[str]) -> bool:
-        """Whether these parts of a text file's first line that is not blank name its columns: it is no record then."""
-        return False
+    def header_of(self, parts: Sequence[str]) -> Sequence[str] | None:
+        """Return the names of the columns of a text file, given its first line that is not blank.
+
+        By default that line is a header if it has several parts, all of them names of fields.
+
+        Args:
+            parts: the parts between the tabs, without spaces around them.
+
+        Returns:
+            The names of the columns; None if the line is a record.
+        """
+        return header_with(self.text_fields, self.example_fields)(parts)
 
     def fields_of_line(self, parts: Sequence[str]) -> Mapping[str, Any]:
         """The fields that the parts of a text line are.
@@ -137,6 +147,23 @@ class RecordReader(ABC):
         return self.nodes(example)
 
 
+def header_with(names: Sequence[str], examples: Sequence[str]) -> Callable[[Sequence[str]], Sequence[str] | None]:
+    """Return the test for headers of text files, for :func:`~treemem.records.read_records`.
+
+    Args:
+        names: names of columns; a header has several parts, which are all among these, or ``id``, ``label`` or
+            ``split``.
+        examples: names of which a header has at least one.
+    """
+    known = {"id", "label", "split", *names, *examples}
+
+    def header_of(parts: Sequence[str]) -> Sequence[str] | None:
+        is_header = len(parts) > 1 and known.issuperset(parts) and not set(examples).isdisjoint(parts)
+        return parts if is_header else None
+
+    return header_of
+
+
 class ParsedText(RecordReader):
     """Reads a task's texts by its parser, out of text lines and of the field ``text`` or ``tree`` of records.
 
@@ -167,6 +194,14 @@ def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
             return text
     there = quoted(fields, most=20) or "(none)"
     raise ParseError(f"no example among the fields {there:.200}", expected=" or ".join(names))
+
+
+def number_text(cell: object) -> str:
+    """Return a cell as text without spaces around it; 3.0 as 3, since a column of whole numbers with gaps has floats.
+
+    A missing cell is an empty text.
+    """
+    return "" if is_missing(cell) else re.sub(r"(?<=[0-9])\.0+\Z", "", str(cell).strip())
 
 
 def is_missing(cell: object) -> bool:

@@ -31,6 +31,7 @@ from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY, NUMBER, UNIFIED_LABELS, variable_label
 from treemem.trees.forest import Forest
 from treemem.trees.preorder import parse_preorder
+from treemem.trees.record_reader import number_text
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -143,7 +144,7 @@ def _candidate_of(record: Record) -> tuple[Tree, int]:
     if not isinstance(text, str):
         raise ParseError(f"the field 'preorder' is {text!r}", expected="an expression in preorder")
     try:
-        value_class = int(str(number))
+        value_class = int(number_text(number))
     except ValueError as error:
         raise ParseError(f"the field 'class' is {number!r}", expected="a whole number") from error
     if not 0 <= value_class < _MOST_CLASSES:

@@ -198,3 +198,12 @@ def test_where_labels_may_be_missing_a_given_one_must_be_right_and_so_must_the_e
 
 def test_a_header_may_stand_below_blank_lines(tmp_path: Path) -> None:
     assert read_listops(write(tmp_path, f"\n\nlabel\ttree\n9\t{NINE}\n")).tree_data["line"].tolist() == [4]
+
+
+def test_labels_may_be_floats_as_in_a_column_with_gaps(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",Source,Target\n0,[MAX 2 9 ],9.0\n1,[MIN 2 9 ],2.0\n")
+    (tmp_path / "b.jsonl").write_text('{"tree": "[MAX 2 9 ]", "label": 9.0}\n{"tree": "[MIN 2 9 ]", "label": 2}\n')
+    for name in ("a.csv", "b.jsonl"):
+        assert read_listops(tmp_path / name).tree_data["label"].tolist() == [9, 2]
+    with pytest.raises(ParseError, match=r"the label is '9\.5'"):
+        read_listops(write(tmp_path, f"9.5\t{NINE}\n"))
