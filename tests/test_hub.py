@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,28 @@ def test_a_model_that_was_pushed_loads_from_its_address_and_predicts_the_same(hu
     loaded = treemem.load("hf://me/more-x")
     assert not loaded.training
     np.testing.assert_array_equal(loaded.predict(data), model.predict(data))
+
+
+def test_a_process_that_has_imported_nothing_of_huggingface_hub_pushes_and_downloads(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    program = """if True:
+        from treemem.errors import CheckpointError
+        from treemem.hub_client import HubAddress, download, upload
+
+        address = HubAddress.parse("hf://me/new")
+        upload(address, {"a.txt": b"content"}, where_missing={}, message="new")
+        print((download(address, ["a.txt"]) / "a.txt").read_text())
+        try:
+            download(HubAddress.parse("hf://me/nothing"), ["a.txt"])
+        except CheckpointError as error:
+            print(error)
+    """
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.stdout.startswith("content\nthere is no repository me/nothing on the hub"), ran.stderr
+    assert ran.returncode == 0
 
 
 def test_of_a_run_goes_the_best_checkpoint_without_its_training_state_in_one_commit(saved: Path, hub: FakeHub) -> None:

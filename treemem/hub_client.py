@@ -119,7 +119,8 @@ def imported_hub() -> Any:
         CheckpointError: it is not installed.
     """
     try:
-        import huggingface_hub
+        import huggingface_hub.errors
+        import huggingface_hub.utils  # both by name: the package itself does not import them
     except ImportError as error:
         raise CheckpointError("models on a hub need huggingface_hub: pip install 'treemem[hub]'") from error
     return huggingface_hub
