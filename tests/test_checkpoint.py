@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 import traceback
@@ -95,6 +96,43 @@ def test_a_model_remembers_which_labels_training_did_not_have(tmp_path: Path) ->
 def test_the_precision_of_the_weights_is_kept(tmp_path: Path) -> None:
     checkpoint.save(tmp_path / "model", new_model().double())
     assert {parameter.dtype for parameter in treemem.load(tmp_path / "model").parameters()} == {torch.float64}
+
+
+HALVES = [torch.float16, torch.bfloat16]
+
+
+@pytest.mark.parametrize(
+    ("of_encoder", "of_head", "loaded"),
+    [
+        *((half, half, torch.float32) for half in HALVES),
+        (torch.float16, torch.bfloat16, torch.float32),
+        *((half, torch.float64, torch.float64) for half in HALVES),
+        (torch.float64, torch.float32, torch.float64),
+    ],
+)
+def test_half_precision_and_mixed_weights_are_loaded_exactly_and_predict(
+    saved: Path, of_encoder: torch.dtype, of_head: torch.dtype, loaded: torch.dtype
+) -> None:
+    model, data = new_model(), toy_data(20)
+    weights = {
+        name: weight.to(of_head if name.startswith("head") else of_encoder)
+        for name, weight in model.double().state_dict().items()
+    }
+    replace_file(saved, "model.safetensors", safetensors.torch.save(weights))
+    found = treemem.load(saved)
+    assert {parameter.dtype for parameter in found.parameters()} == {loaded}
+    assert all(torch.equal(weight, weights[name].to(loaded)) for name, weight in found.state_dict().items())
+    model.to(loaded).load_state_dict(weights)
+    np.testing.assert_array_equal(found.predict(data), model.predict(data))
+
+
+def test_a_copy_of_a_packaged_model_predicts_as_it_does_by_its_name(tmp_path: Path) -> None:
+    for name in checkpoint.pretrained_names():
+        folder = checkpoint.pretrained_folder(name)
+        assert folder is not None
+        copy = shutil.copytree(folder, tmp_path / "copies" / name)
+        equations = ["x + y = y + x", "sin(x) = 2"]
+        np.testing.assert_array_equal(treemem.load(copy).predict(equations), treemem.load(name).predict(equations))
 
 
 def test_loading_leaves_the_random_generator_alone(saved: Path) -> None:
@@ -223,6 +261,37 @@ def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, saved: Path) 
 def test_a_foreign_configuration_is_refused(saved: Path, change: Callable[[dict], object], problem: str) -> None:
     with_config(saved, change)
     with pytest.raises(CheckpointError, match=problem):
+        treemem.load(saved)
+
+
+MANY = 100_000_000
+
+
+@pytest.mark.parametrize(
+    ("network", "options"),
+    [
+        ("LSTM", {"num_layers": MANY}),
+        ("LSTM", {"num_layers": 9_000}),
+        ("ONLSTM", {"num_layers": MANY, "chunk_size": 4}),
+        ("MemoryRNN", {"num_layers": MANY}),
+        ("MemoryRNN", {"memory": "stack", "memory_size": MANY}),
+        ("PRPN", {"num_layers": MANY}),
+        ("PRPN", {"residual_blocks": MANY}),
+        ("Transformer", {"num_layers": MANY, "num_heads": 2}),
+        ("TreeLSTM", {"hidden_size": MANY}),
+        ("TreeLSTM", {"max_arity": 10**6}),
+    ],
+)
+def test_a_small_configuration_of_a_huge_network_is_refused_at_once(
+    saved: Path, network: str, options: dict[str, Any]
+) -> None:
+    """Made as it is described, each would take minutes or all memory."""
+    described = {"name": network, "options": {"hidden_size": 4, **options}}
+    with_config(saved, lambda config: config.update(network=described))
+    if "max_arity" in options:
+        vocabulary = Vocabulary(["x", "y"], [("f", 10**6)])
+        replace_file(saved, "vocabulary.json", json.dumps(vocabulary.to_dict()).encode())
+    with pytest.raises(CheckpointError, match=r"much larger than the saved|at most 10000|does not fit the network"):
         treemem.load(saved)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from treemem.errors import RecipeError, near_names
 
+_MOST_LAYERS = 10_000
 _Choice = TypeVar("_Choice", bound="str | int")
 
 
@@ -23,6 +24,18 @@ def checked_count(name: str, value: Any, least: int = 1) -> int:
     if value < least:
         raise RecipeError(f"{name} must be at least {least}, not {value}")
     return int(value)
+
+
+def checked_layers(name: str, value: Any) -> int:
+    """Return ``value`` if it is a number of layers, from 1 to 10,000. It is checked before any layer is made.
+
+    Raises:
+        RecipeError: it is not.
+    """
+    layers = checked_count(name, value)
+    if layers > _MOST_LAYERS:
+        raise RecipeError(f"{name} must be at most {_MOST_LAYERS}, not {_shown(value)}")
+    return layers
 
 
 def checked_choice(name: str, value: _Choice, known: Sequence[_Choice]) -> _Choice:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules import module
 from torch.overrides import TorchFunctionMode
 
 from treemem.data.examples import Examples
@@ -266,6 +269,7 @@ def weights_of(
     vocabulary: Vocabulary | None = None,
     *,
     networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+    saved: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Return the names, shapes and types of a model's weights, without memory for them or random numbers drawn.
 
@@ -273,19 +277,60 @@ def weights_of(
 
     Args:
         task, network, vocabulary, networks: as for :class:`Model`.
+        saved: weights that the model should have. If it is much larger, this is noticed while it is made.
 
     Raises:
-        RecipeError: as :meth:`NetworkConfig.build`.
+        RecipeError: as :meth:`NetworkConfig.build`, or the model is much larger than ``saved``.
     """
     made_of = (network.constructor(networks), type(task))
-    with torch.random.fork_rng(devices=[]):
-        try:
-            with torch.device("meta"), _WithoutNormalNumbers():
-                return Model(task, network, vocabulary, networks=networks).state_dict()
-        except (RecipeError, RuntimeError, TypeError):
-            if all(each.__module__.startswith("treemem.") for each in made_of):
-                raise
-        return Model(task, network, vocabulary, networks=networks).state_dict()
+    try:
+        with torch.random.fork_rng(devices=[]), _not_much_larger(saved):
+            try:
+                with torch.device("meta"), _WithoutNormalNumbers():
+                    return Model(task, network, vocabulary, networks=networks).state_dict()
+            except (RecipeError, RuntimeError, TypeError):
+                if all(each.__module__.startswith("treemem.") for each in made_of):
+                    raise
+            return Model(task, network, vocabulary, networks=networks).state_dict()
+    except _MuchLarger as error:
+        problem = f"{network.network} with the options {network.options!s:.200} is much larger than the saved weights"
+        raise RecipeError(problem) from error
+
+
+class _MuchLarger(Exception):
+    """No constructor takes it for a fault of its own."""
+
+
+@contextlib.contextmanager
+def _not_much_larger(saved: Mapping[str, Tensor] | None) -> Iterator[None]:
+    """Stop making a model that has ten times the parameters and modules, or numbers, of the saved weights.
+
+    A small file of options can ask for 100,000,000 layers, which take hours to make even without memory.
+
+    Raises:
+        _MuchLarger: it has.
+    """
+    if saved is None:
+        yield
+        return
+    thread, parts, numbers = threading.get_ident(), 0, 0
+    most_parts = 1000 + 10 * len(saved)
+    most_numbers = 1_000_000 + 10 * sum(tensor.numel() for tensor in saved.values())
+
+    def counted(owner: nn.Module, name: str, part: nn.Module | nn.Parameter | None) -> None:
+        nonlocal parts, numbers
+        if threading.get_ident() != thread:  # another thread makes a model of its own
+            return
+        parts += 1
+        numbers += part.numel() if isinstance(part, Tensor) else 0
+        if parts > most_parts or numbers > most_numbers:
+            raise _MuchLarger
+
+    with (
+        module.register_module_parameter_registration_hook(counted),
+        module.register_module_module_registration_hook(counted),
+    ):
+        yield
 
 
 class _WithoutNormalNumbers(TorchFunctionMode):

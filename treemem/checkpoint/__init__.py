@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import math
@@ -79,7 +80,7 @@ def load(
     networks: Mapping[str, Callable[..., nn.Module]] | None = None,
     tasks: Mapping[str, type[Task]] | None = None,
 ) -> Model:
-    """Return a trained model, ready to predict.
+    """Return a trained model, ready to predict. Half-precision weights are loaded as float32.
 
     Args:
         path: a folder, of a checkpoint, of a run (its best checkpoint), or with exactly one run in it; the name of a
@@ -128,7 +129,7 @@ def _model_of(
         task_name = config["task"]["name"]
         task = (tasks.get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
         weights = _weights(files[WEIGHTS], folder)
-        _check_weights(weights, weights_of(task, network, vocabulary, networks=networks), folder)
+        _check_weights(weights, weights_of(task, network, vocabulary, networks=networks, saved=weights), folder)
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
         model.temperature = _checked_temperature(config.get("temperature", 1.0))
@@ -137,9 +138,14 @@ def _model_of(
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{folder} does not describe a model: {in_a_line(error)}") from error
-    floating = next((tensor.dtype for tensor in weights.values() if tensor.is_floating_point()), torch.float32)
-    model.to(floating).load_state_dict(weights)
+    model.to(_precision(weights)).load_state_dict(weights)
     return model
+
+
+def _precision(weights: Mapping[str, Tensor]) -> torch.dtype:
+    """Return the narrowest type, from float32 on, that holds all weights exactly. Networks need single precision."""
+    floating = (tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
+    return functools.reduce(torch.promote_types, floating, torch.float32)
 
 
 def load_pretrained(name: str = "equation_verification", *, device: str | torch.device = "cpu") -> Model:
@@ -163,7 +169,7 @@ def load_pretrained(name: str = "equation_verification", *, device: str | torch.
     folder = pretrained_folder(name)
     if folder is None or not folder.exists():
         raise CheckpointError(f"no trained model {name!r} comes with treemem; train one, and load its folder")
-    return load(folder, device=device).float()
+    return load(folder, device=device)
 
 
 def pretrained_names() -> list[str]:

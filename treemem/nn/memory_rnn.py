@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import checked_choice, checked_count, checked_layers
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.cell_trace import TRACE_AXES, stacked_traces, traced_run
@@ -86,7 +86,7 @@ def named_cell(
     """
     checked_choice("cell", cell, get_args(CellName))
     checked_count("hidden_size", hidden_size)
-    checked_count("num_layers", num_layers)
+    checked_layers("num_layers", num_layers)
 
     def controller(width: int) -> StepCell:
         layers = [_CELLS[cell](*pair) for pair in pairwise([width, *[hidden_size] * num_layers])]

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice, checked_count, checked_probability
+from treemem.checked_options import checked_choice, checked_count, checked_layers, checked_probability
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
@@ -312,7 +312,7 @@ def layer_widths(hidden_size: int, num_layers: int | None, layer_sizes: Sequence
         RecipeError: the two contradict each other, or the last layer is not of ``hidden_size``.
     """
     if layer_sizes is None:
-        return [hidden_size] * (1 if num_layers is None else checked_count("num_layers", num_layers))
+        return [hidden_size] * (1 if num_layers is None else checked_layers("num_layers", num_layers))
     sizes = _checked_sizes(layer_sizes)
     if num_layers is not None and num_layers != len(sizes):
         raise RecipeError(f"num_layers={num_layers}, but layer_sizes has {len(sizes)}; give one of the two")

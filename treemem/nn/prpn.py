@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_count, checked_flag, checked_probability, checked_scale
+from treemem.checked_options import checked_count, checked_flag, checked_layers, checked_probability, checked_scale
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
@@ -112,7 +112,7 @@ class PRPN(SequenceEncoder):
         self.output_dropout = checked_probability("output_dropout", output_dropout)
         self.recurrent_dropout = checked_probability("recurrent_dropout", recurrent_dropout)
         self.parser = _ParsingNetwork(self.embedding_size, hidden_size, lookback)
-        widths = [self.embedding_size] + [hidden_size] * (checked_count("num_layers", num_layers) - 1)
+        widths = [self.embedding_size] + [hidden_size] * (checked_layers("num_layers", num_layers) - 1)
         self.layers = torch.nn.ModuleList(_Reader(width, hidden_size) for width in widths)
         self.predictor = _Predictor(
             hidden_size, self.embedding_size, checked_count("residual_blocks", residual_blocks, least=0)

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.checked_options import checked_choice, checked_flag, checked_layers, checked_probability
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.recorded_options import SettableOption
@@ -141,7 +141,7 @@ class LSTM(RecurrentEncoder):
         engine: LSTMEngine = "auto",
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
-        checked_count("num_layers", num_layers)
+        checked_layers("num_layers", num_layers)
         checked_flag("bidirectional", bidirectional)
         self.update_dropout = checked_probability("update_dropout", update_dropout)
         if checked_probability("dropout", dropout) and num_layers == 1:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import checked_choice, checked_count, checked_layers
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.attention_encoder import (
     AttentionEncoder,
@@ -90,7 +90,7 @@ class Transformer(AttentionEncoder):
             raise RecipeError('max_length goes with positions="learned", and these need it')
         learned = None if max_length is None else checked_count("max_length", max_length)
         self.positions = None if learned is None else torch.nn.Embedding(learned, hidden_size)
-        self.layers = torch.nn.ModuleList(self.new_layer() for _ in range(checked_count("num_layers", num_layers)))
+        self.layers = torch.nn.ModuleList(self.new_layer() for _ in range(checked_layers("num_layers", num_layers)))
         self.last_norm = self.new_last_norm()
 
     @property
