@@ -115,6 +115,10 @@ class CheckpointError(TreememError):
     """A checkpoint that is torn, foreign or does not fit the model."""
 
 
+class OutOfMemoryError(TreememError, MemoryError, RuntimeError):
+    """Not enough memory for an operation in C++; torch raises a RuntimeError for its own operations."""
+
+
 class RecipeError(TreememError, ValueError):
     """A recipe or option that is unknown, ill-typed or contradicts another."""
 

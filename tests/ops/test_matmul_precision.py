@@ -31,7 +31,9 @@ def products(precision: str) -> ctypes.CDLL:
 
 def parts(precision: str) -> int:
     """As how many bfloat16 numbers it multiplies: 0 without the processor or a compiler that knows it."""
-    return int(products(precision).in_bfloat16())
+    found = ctypes.c_int()
+    products(precision).in_bfloat16(ctypes.byref(found))
+    return found.value
 
 
 def test_numbers_have_the_parts_of_the_precision_or_are_whole() -> None:

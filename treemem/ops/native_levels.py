@@ -245,21 +245,23 @@ class _Run:
             if given is not None and gradient is not None:
                 given.copy_(gradient[last - self.num_given : last])
         problem = self._problem(tensors, states, kept, found[first:] if of_weights else None)
-        begin = self._library.begin_backward
-        begin.restype = ctypes.c_void_p
-        sizes = (ctypes.c_int64 * 2)()
-        begun = begin(ctypes.byref(problem), ctypes.byref(sizes), ctypes.byref(sizes, 8))
-        rows = [empty_rows(states[0], size, sum(self._widths)) for size in sizes]
-        learned = self._learned_gradient(states[0]) if of_weights and self._step.learned else None
-        incoming = [None if each is None else each.to(self._dtype).contiguous() for each in incoming]
-        gradients = _Gradients(
-            _addresses(incoming, _MOST_STATES),
-            _addresses(found[2:first], _MOST_STATES),
-            _addresses(found[:2], 2),
-            _address(learned),
-            *map(_address, rows),
-        )
-        self._library.backward(ctypes.c_void_p(begun), ctypes.byref(gradients))
+        sizes, begun = (ctypes.c_int64 * 2)(), ctypes.c_void_p()
+        outputs = ctypes.byref(sizes), ctypes.byref(sizes, 8), ctypes.byref(begun)
+        self._library.begin_backward(ctypes.byref(problem), *outputs)
+        try:
+            rows = [empty_rows(states[0], size, sum(self._widths)) for size in sizes]
+            learned = self._learned_gradient(states[0]) if of_weights and self._step.learned else None
+            incoming = [None if each is None else each.to(self._dtype).contiguous() for each in incoming]
+            gradients = _Gradients(
+                _addresses(incoming, _MOST_STATES),
+                _addresses(found[2:first], _MOST_STATES),
+                _addresses(found[:2], 2),
+                _address(learned),
+                *map(_address, rows),
+            )
+            self._library.backward(begun, ctypes.byref(gradients))
+        finally:
+            self._library.end_backward(begun)
         if learned is not None:
             at = first + 2 * self._weight_keys.index(self._step.learned)  # type: ignore[arg-type]
             found[at], found[at + 1] = learned.sum(0).unbind(0)

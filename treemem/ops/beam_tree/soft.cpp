@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "errors.h"
 #include "numerics.h"
 
 extern "C" {
@@ -28,11 +29,10 @@ namespace {
 
 using T = REAL;
 
-// Calls visit(sequence, beam, pair, rows of the three sources, row of the new node).
+// Calls visit(beam, pair, rows of the three sources, row of the new node); returns what went wrong, or null.
 template <class Visit>
-void for_sources(const Problem& p, Visit visit) {
-#pragma omp parallel for num_threads(p.num_threads)
-  for (int64_t sequence = 0; sequence < p.sequences; ++sequence)
+const char* for_sources(const Problem& p, Visit visit) {
+  const auto of_sequence = [&](int64_t sequence) {
     for (int64_t beam = 0; beam < p.num_beams; ++beam) {
       const int64_t at = sequence * p.num_beams + beam;
       const int64_t *node = p.nodes + at * (p.num_pairs + 1), *composition = p.compositions + at * p.num_pairs;
@@ -41,15 +41,17 @@ void for_sources(const Problem& p, Visit visit) {
         visit(at, sequence * p.num_pairs + pair, sources, p.first + sequence * p.num_pairs + pair);
       }
     }
+  };
+  return error_of([&] { parallel_for(p.num_threads, p.sequences, of_sequence); });
 }
 
 }  // namespace
 
 extern "C" {
-void forward(const Problem* p) {
+const char* forward(const Problem* p) {
   const int64_t D = p->hidden_size;
   T* states = static_cast<T*>(p->states);
-  for_sources(*p, [&](int64_t beam, int64_t pair, const int64_t* sources, int64_t row) {
+  return for_sources(*p, [&](int64_t beam, int64_t pair, const int64_t* sources, int64_t row) {
     const T weight = static_cast<const T*>(p->of_beam)[beam], *mix = static_cast<const T*>(p->mix) + 3 * pair;
     T* to = states + row * D;
     const T *first = states + sources[0] * D, *second = states + sources[1] * D, *third = states + sources[2] * D;
@@ -58,11 +60,11 @@ void forward(const Problem* p) {
   });
 }
 
-void backward(const Problem* p, const Gradients* g) {
+const char* backward(const Problem* p, const Gradients* g) {
   const int64_t D = p->hidden_size;
   const T* states = static_cast<const T*>(p->states);
   T* d_states = static_cast<T*>(g->states);
-  for_sources(*p, [&](int64_t beam, int64_t pair, const int64_t* sources, int64_t row) {
+  return for_sources(*p, [&](int64_t beam, int64_t pair, const int64_t* sources, int64_t row) {
     const NoSubnormals scope;
     const T weight = static_cast<const T*>(p->of_beam)[beam], *mix = static_cast<const T*>(p->mix) + 3 * pair;
     T *d_weight = static_cast<T*>(g->of_beam) + beam, *d_mix = static_cast<T*>(g->mix) + 3 * pair;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "errors.h"
 #include "gated_step.h"
 #include "numerics.h"
 #include "packed.h"
@@ -556,28 +557,34 @@ struct Run {
 
   template <class Visit>
   void for_groups(Visit visit) {
-#pragma omp parallel for num_threads(problem.num_threads) schedule(static, 1)
-    for (int64_t thread = 0; thread < problem.num_threads; ++thread)
+    parallel_for(problem.num_threads, problem.num_threads, [&](int64_t thread) {
       for (auto& group : of_threads[thread]) visit(*group);
+    });
   }
 };
 
 }  // namespace
 
 extern "C" {
-void* forward(const Problem* problem) {
-  auto run = std::make_unique<Run<REAL>>(*problem);
-  const Maps<REAL> maps(*problem, false);
-  run->for_groups([&](Group<REAL>& group) { group.forward(maps); });
-  return run.release();
-}
-void backward(void* state, const Gradients* gradients) {
-  Run<REAL>& run = *static_cast<Run<REAL>*>(state);
-  const Maps<REAL> maps(run.problem, true);
-  run.for_groups([&](Group<REAL>& group) {
-    const NoSubnormals scope;
-    group.backward(*gradients, maps);
+const char* forward(const Problem* problem, void** state) {
+  return error_of([&] {
+    auto run = std::make_unique<Run<REAL>>(*problem);
+    const Maps<REAL> maps(*problem, false);
+    run->for_groups([&](Group<REAL>& group) { group.forward(maps); });
+    *state = run.release();
   });
 }
-void forget(void* state) { delete static_cast<Run<REAL>*>(state); }
+const char* backward(void* state, const Gradients* gradients) {
+  return error_of([&] {
+    Run<REAL>& run = *static_cast<Run<REAL>*>(state);
+    const Maps<REAL> maps(run.problem, true);
+    run.for_groups([&](Group<REAL>& group) {
+      const NoSubnormals scope;
+      group.backward(*gradients, maps);
+    });
+  });
+}
+const char* forget(void* state) {
+  return error_of([&] { delete static_cast<Run<REAL>*>(state); });
+}
 }

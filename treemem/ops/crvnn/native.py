@@ -69,7 +69,6 @@ class _Run:
         self, library: ctypes.CDLL, states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights
     ) -> None:
         self._library = library
-        library.forward.restype = ctypes.c_void_p
         self._lengths = lengths.contiguous()
         self._options = torch.tensor([weights.threshold, weights.dropout, EPSILON[weights.equation]]).double()
         sequences, size, width = states.shape
@@ -111,12 +110,16 @@ class _Run:
         taken = states.new_zeros(states.shape[:2])
         of_maps = [None if each is None else each.new_zeros(self.threads, *each.shape) for each in maps]
         gradients = structure(*map(address, (*incoming, taken, *of_maps)))
-        self._library.backward(ctypes.c_void_p(self._state), gradients)
-        self._forget()
+        try:
+            self._library.backward(ctypes.c_void_p(self._state), gradients)
+        finally:
+            self._forget()
         return [incoming[0], *(None if each is None else each.sum(0) for each in of_maps)]
 
     def _run_forward(self) -> None:
-        self._state = self._library.forward(self._problem)
+        state = ctypes.c_void_p()
+        self._library.forward(self._problem, ctypes.byref(state))
+        self._state = state.value
 
     def _forget(self) -> None:
         if self._state is not None:

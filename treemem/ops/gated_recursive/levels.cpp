@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "blas.h"
+#include "errors.h"
 #include "gated_step.h"
 #include "numerics.h"
 #include "packed.h"
@@ -134,7 +134,7 @@ class Run {
   template <class Visit>
   void for_tiles(int64_t begin, int64_t end, Visit visit) const {
     const int64_t tiles = (end - begin + kLevelRows - 1) / kLevelRows;
-    on_threads(std::max<int64_t>(1, std::min(tiles, p.num_threads)), [&] {
+    on_threads(std::max<int64_t>(1, std::min(tiles, p.num_threads)), [&](Errors&) {
       const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
       for (int64_t tile = thread; tile < tiles; tile += threads)
         visit(thread, begin + tile * kLevelRows, std::min(kLevelRows, end - begin - tile * kLevelRows));
@@ -144,7 +144,7 @@ class Run {
   // Calls visit(begin, end) for the parts of a width, one for each thread.
   template <class Visit>
   void for_parts(int64_t width, Visit visit) const {
-    on_threads(p.num_threads, [&] {
+    on_threads(p.num_threads, [&](Errors&) {
       const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
       visit(share(width, thread, threads), share(width, thread + 1, threads));
     });
@@ -208,7 +208,13 @@ class Run {
 }  // namespace
 
 extern "C" {
-void forward(const Problem* problem) { Run<REAL>(*problem).forward(); }
-void backward(const Problem* problem, const Gradients* gradients) { Run<REAL>(*problem).backward(*gradients); }
-void of_weights(const Problem* problem, const Gradients* gradients) { Run<REAL>(*problem).of_weights(*gradients); }
+const char* forward(const Problem* problem) {
+  return error_of([&] { Run<REAL>(*problem).forward(); });
+}
+const char* backward(const Problem* problem, const Gradients* gradients) {
+  return error_of([&] { Run<REAL>(*problem).backward(*gradients); });
+}
+const char* of_weights(const Problem* problem, const Gradients* gradients) {
+  return error_of([&] { Run<REAL>(*problem).of_weights(*gradients); });
+}
 }

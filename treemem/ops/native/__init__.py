@@ -17,10 +17,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from treemem.data_parallel import launched_processes
+from treemem.errors import OutOfMemoryError, TreememError
 from treemem.ops.compile_mode import compiler, give_up, native_wanted
 from treemem.ops.matmul_precision import bfloat16_parts
 
@@ -45,6 +47,8 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
 
     The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes. If compiling
     fails, there is one warning.
+
+    A function returns ``error_of(...)`` of ``errors.h``, and so raises what went wrong.
 
     Args:
         source: the file.
@@ -83,10 +87,33 @@ def nothing_compiled() -> Iterator[None]:
             _library.cache_clear()
 
 
+class _Library(ctypes.CDLL):
+    """A library whose functions return None, or raise what went wrong."""
+
+    def __getitem__(self, name: Any) -> Any:
+        function = super().__getitem__(name)
+        function.restype = ctypes.c_char_p
+        function.errcheck = _raise_error  # type: ignore[assignment]
+        return function
+
+
+def _raise_error(error: bytes | None, function: Any, arguments: Any) -> None:
+    """Raise what an exported function returns, a text of ``errors.h``.
+
+    Raises:
+        OutOfMemoryError: there is not enough memory.
+        TreememError: another exception of C++.
+    """
+    if error == b"out of memory":
+        raise OutOfMemoryError("out of memory in C++; take fewer or smaller examples at once")
+    if error is not None:
+        raise TreememError(f"error in C++: {error.decode(errors='replace')}")
+
+
 @cache
 def _library(source: Path, *definitions: str) -> ctypes.CDLL | None:
     try:
-        return ctypes.CDLL(str(_compiled(source, definitions)))
+        return _Library(str(_compiled(source, definitions)))
     except (OSError, subprocess.SubprocessError) as error:
         lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         told = (line for line in lines if "error:" in line.lower() and not line.startswith("collect2"))

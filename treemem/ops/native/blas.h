@@ -1,21 +1,16 @@
 // Matrix products by the BLAS that torch has, row by row; in bfloat16 by packed.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <stdexcept>
 #include <type_traits>
 
+#include "errors.h"
 #include "packed.h"
 
 namespace {
-
-// Runs a function on several threads. One thread makes no parallel region: within it, BLAS would start threads of its own
-// anew for each product.
-template <class Function>
-void on_threads(int64_t count, Function function) {
-  if (count == 1) return function();
-#pragma omp parallel num_threads(count)
-  function();
-}
 
 // sgemm or dgemm of Fortran: column by column.
 template <typename T>
@@ -26,6 +21,8 @@ template <typename T>
 void gemm_columns(Gemm<T> gemm, char first, char second, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda,
                   const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
   if (!m || !n) return;
+  if (std::max({m, n, k, lda, ldb, ldc}) > std::numeric_limits<int>::max())
+    throw std::overflow_error("a matrix has 2^31 or more rows or columns, too many for BLAS");
   const int sizes[] = {int(m), int(n), int(k), int(lda), int(ldb), int(ldc)};
   const T one = 1;
   gemm(&first, &second, sizes, sizes + 1, sizes + 2, &one, a, sizes + 3, b, sizes + 4, &beta, c, sizes + 5);

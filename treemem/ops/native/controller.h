@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "errors.h"
 #include "numerics.h"
 #include "packed.h"
 #include "recurrent_step.h"
@@ -175,8 +176,7 @@ struct Run {
   // Calls a function with the first and the last row of each thread.
   template <class Function>
   void on_rows(Function function) const {
-#pragma omp parallel for num_threads(p.threads)
-    for (int64_t thread = 0; thread < p.threads; ++thread) function(p.shares[thread], p.shares[thread + 1]);
+    parallel_for(p.threads, p.threads, [&](int64_t thread) { function(p.shares[thread], p.shares[thread + 1]); });
   }
 
   void forward() const {
@@ -195,13 +195,18 @@ struct Run {
 // The functions of a memory with a controller: Memory<T, Controller> is made from what fused.py of the memory gives, and
 // for the backward pass from the gradients too.
 #define RUNS_OF(name, type, controller, memory)                                                          \
-  void forward_##controller##_##name(const Problem* p, const Fields* fields) {                           \
-    const memory<type, controller> own(*p, *fields, nullptr);                                            \
-    Run<type, controller, memory<type, controller>>(*p, own).forward();                                  \
+  const char* forward_##controller##_##name(const Problem* p, const Fields* fields) {                    \
+    return error_of([&] {                                                                                \
+      const memory<type, controller> own(*p, *fields, nullptr);                                          \
+      Run<type, controller, memory<type, controller>>(*p, own).forward();                                \
+    });                                                                                                  \
   }                                                                                                      \
-  void backward_##controller##_##name(const Problem* p, const Fields* fields, const Gradients* g, const MemoryGradients* d) { \
-    const memory<type, controller> own(*p, *fields, d);                                                  \
-    Run<type, controller, memory<type, controller>>(*p, own).backward(*g);                               \
+  const char* backward_##controller##_##name(const Problem* p, const Fields* fields, const Gradients* g, \
+                                             const MemoryGradients* d) {                                 \
+    return error_of([&] {                                                                                \
+      const memory<type, controller> own(*p, *fields, d);                                                \
+      Run<type, controller, memory<type, controller>>(*p, own).backward(*g);                             \
+    });                                                                                                  \
   }
 #define RUNS(controller, memory)           \
   RUNS_OF(float, float, controller, memory) \

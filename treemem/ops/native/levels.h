@@ -20,10 +20,12 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "blas.h"
+#include "errors.h"
 #include "few_rows.h"
 #include "numerics.h"
 
@@ -32,6 +34,12 @@ namespace {
 constexpr int kMostStates = 2, kMostProducts = 3;
 constexpr int64_t kTileNumbers = 1 << 17, kLeastTile = 32, kMostTile = 512;
 constexpr int64_t kChunk = 512;  // rows gathered at once for the gradient of weights
+constexpr int64_t kMostNumbers = 1 << 23;  // of rows taken at once: a row may have a million children
+
+// How many rows of so many numbers are taken at once.
+inline int64_t bounded(int64_t rows, int64_t numbers) {
+  return std::min(rows, std::max<int64_t>(1, kMostNumbers / std::max<int64_t>(1, numbers)));
+}
 
 // What a product reads: see product_input.py. The first state is h, the second one a cell or a stack.
 enum Source : int64_t { kInOrder, kInOrderWithTops, kSum, kEachChild, kStackRows, kHiddenLayer };
@@ -121,16 +129,16 @@ class Plan {
  public:
   explicit Plan(const Problem& p) : num_threads(p.num_threads), p(p) {
     find_levels();
-    int64_t numbers = 1;
-    for (int64_t at = 0; at < p.num_arities; ++at) {
-      int64_t of_row = 0;
+    std::vector<int64_t> numbers(p.num_arities);
+    for (int64_t at = 0; at < p.num_arities; ++at)
       for (int64_t i = 0; i < p.arities[at].num_products; ++i) {
         const Product& each = p.arities[at].products[i];
-        of_row += each.copies * (each.outputs + each.inputs + each.features);
+        numbers[at] += each.copies * (each.outputs + each.inputs + each.features);
       }
-      numbers = std::max(numbers, of_row);
-    }
-    tile = std::min(std::max(kTileNumbers / numbers, kLeastTile), kMostTile);
+    int64_t most = 1;
+    for (int64_t of_row : numbers) most = std::max(most, of_row);
+    const int64_t tile = std::min(std::max(kTileNumbers / most, kLeastTile), kMostTile);
+    for (int64_t of_row : numbers) tiles.push_back(bounded(tile, of_row));
   }
 
   // Calls run(tile) for each tile of a thread's share of a level.
@@ -139,7 +147,7 @@ class Plan {
     const int64_t begin = level.cost * thread / num_threads, end = level.cost * (thread + 1) / num_threads;
     int64_t cost = 0;
     for (const Segment& s : level.segments) {
-      const int64_t of_row = s.cost(), size = s.end - s.begin;
+      const int64_t of_row = s.cost(), size = s.end - s.begin, tile = tiles[s.of - p.arities];
       auto row_at = [&](int64_t share) {
         return share <= cost ? 0 : std::min(size, (share - cost + of_row - 1) / of_row);
       };
@@ -194,7 +202,8 @@ class Plan {
   bool is_given(int64_t row) const { return row < p.num_leaves && row >= p.num_leaves - p.num_given; }
 
   std::vector<Level> levels;
-  int64_t tile = 0, num_threads;
+  std::vector<int64_t> tiles;          // rows of a tile, by arity
+  int64_t num_threads;
   int64_t num_slots = 0, num_spills = 0;
   std::vector<int64_t> slot;           // by row
   std::vector<uint8_t> is_root;        // by row: no parent has added to its gradient
@@ -242,10 +251,12 @@ class LevelRun {
   }
 
   void forward() {
-    on_threads(plan.num_threads, [&] {
-      Memory memory(*this, false);
+    on_threads(plan.num_threads, [&](Errors& errors) {
+      Memory memory;
       for (const Level& level : plan.levels) {
-        for_shares([&](int64_t share) { plan.for_tiles(level, share, [&](const Tile& tile) { forward(tile, memory); }); });
+        errors.run([&] {
+          for_shares([&](int64_t share) { plan.for_tiles(level, share, [&](const Tile& tile) { forward(tile, memory); }); });
+        });
 #pragma omp barrier
       }
     });
@@ -254,23 +265,27 @@ class LevelRun {
   void backward(const Gradients& g) {
     d = g;
     const std::vector<Task> tasks = weight_tasks();
-    on_threads(plan.num_threads, [&] {
-      Memory memory(*this, true);
+    on_threads(plan.num_threads, [&](Errors& errors) {
+      Memory memory;
       for (int64_t at = static_cast<int64_t>(plan.levels.size()) - 1; at >= 0; --at) {
         const Level& level = plan.levels[at];
-        for_shares([&](int64_t share) {
-          if (d.learned) memory.node.d_learned = static_cast<T*>(d.learned) + share * 2 * D;
-          plan.for_tiles(level, share, [&](const Tile& tile) { backward(tile, memory); });
+        errors.run([&] {
+          for_shares([&](int64_t share) {
+            if (d.learned) memory.node.d_learned = static_cast<T*>(d.learned) + share * 2 * D;
+            plan.for_tiles(level, share, [&](const Tile& tile) { backward(tile, memory); });
+          });
         });
 #pragma omp barrier
         if (plan.spills_of_level[at]) {
-          for_shares([&](int64_t share) { add_spilled(level, share); });
+          errors.run([&] { for_shares([&](int64_t share) { add_spilled(level, share); }); });
 #pragma omp barrier
         }
       }
 #pragma omp for schedule(dynamic)
       for (size_t at = 0; at < tasks.size(); ++at)
-        for (const Use& use : tasks[at].uses) add_weight_gradient(tasks[at], use, memory);
+        errors.run([&] {
+          for (const Use& use : tasks[at].uses) add_weight_gradient(tasks[at], use, memory);
+        });
     });
   }
 
@@ -283,27 +298,9 @@ class LevelRun {
     for (int64_t share = omp_get_thread_num(); share < plan.num_threads; share += omp_get_num_threads()) run(share);
   }
 
-  // What a thread needs for a tile.
+  // What a thread needs for a tile; it grows with the tiles that the thread takes.
   struct Memory {
-    Memory(const LevelRun& run, bool of_backward) {
-      const Problem& p = run.p;
-      const int64_t rows = std::max(run.plan.tile, of_backward ? kChunk : 0);
-      int64_t inputs_size = 0, most = 0;
-      for (int64_t at = 0; at < p.num_arities; ++at)
-        for (int64_t i = 0; i < p.arities[at].num_products; ++i) {
-          const Product& each = p.arities[at].products[i];
-          inputs_size = std::max(inputs_size, each.copies * (each.inputs + each.features));
-          most = std::max(most, p.arities[at].arity);
-          if (!each.values) values_size[i] = std::max(values_size[i], each.copies * each.outputs);
-        }
-      inputs.allocate(rows * inputs_size);
-      scratch.allocate(run.cell.scratch());
-      for (int i = 0; i < kMostProducts; ++i) values[i].allocate(run.plan.tile * values_size[i]);
-      for (int64_t i = 0; i < p.num_states; ++i) node.children[i].resize(most), node.d_children[i].resize(most);
-      node.scratch = scratch.get();
-    }
-    int64_t values_size[kMostProducts] = {};
-    Buffer<T> inputs, scratch, values[kMostProducts];
+    GrowingBuffer<T> inputs, scratch, values[kMostProducts];
     Node<T> node;
   };
 
@@ -377,8 +374,9 @@ class LevelRun {
     if (lie_ready(of, each)) return each.features ? features_of(of, t.row, each.features) : nullptr;
     if (each.source == kHiddenLayer && !each.mask) return values_of(of.products[each.from], t, each.from, memory);
     const int64_t size = each.copies * (each.inputs + each.features);
+    T* found = memory.inputs.at_least(t.rows * size);
     for (int64_t i = 0; i < t.rows; ++i) {
-      T* to = memory.inputs.get() + i * size;
+      T* to = found + i * size;
       if (each.source == kHiddenLayer) {  // whose product may be in memory for a tile only
         std::memcpy(to, values_of(of.products[each.from], t, each.from, memory) + i * size, static_cast<size_t>(size) * sizeof(T));
         multiply(to, row(each.mask, t.place + i, size), size);
@@ -386,7 +384,7 @@ class LevelRun {
         gather(of, each, t.row + i, t.edge + i * of.arity, t.place + i, to);
       }
     }
-    return memory.inputs.get();
+    return found;
   }
 
   void forward(const Tile& t, Memory& memory) const {
@@ -394,6 +392,7 @@ class LevelRun {
     for (int64_t i = 0; i < of.num_products; ++i) {
       const Product& each = of.products[i];
       const int64_t set = set_of(each, t.kind), inputs = each.inputs + each.features, rows = t.rows * each.copies;
+      if (!each.values) memory.values[i].at_least(rows * each.outputs);
       T* values = values_of(each, t, i, memory);
       if (each.source == kHiddenLayer) rectify(values_of(of.products[each.from], t, each.from, memory), t.rows * each.inputs);
       fill_rows(values, rows, each.outputs, row(each.bias, set, each.outputs));
@@ -412,17 +411,24 @@ class LevelRun {
     for (int64_t i = 0; i < count; ++i) values[i] = values[i] < T(0) ? T(0) : values[i];
   }
 
+  template <class Vector>
+  static void make_room(Vector& vector, int64_t size) {
+    if (static_cast<int64_t>(vector.size()) < size) vector.resize(size);
+  }
+
   // The i-th row of a tile.
   void set_node(const Tile& t, int64_t i, Memory& memory) const {
     Node<T>& node = memory.node;
     const Arity& of = *t.of;
     node.arity = of.arity;
+    node.scratch = memory.scratch.at_least(cell.scratch());
     for (int64_t at = 0; at < of.num_products; ++at)
       node.products[at] = values_of(of.products[at], t, at, memory) + i * of.products[at].copies * of.products[at].outputs;
     if (of.mask) node.mask = row(of.mask, t.place + i, D);
     else node.mask = nullptr;
     node.kept = of.kept ? row(of.kept, t.place + i, p.kept_width) : nullptr;
     for (int64_t state = 0; state < p.num_states; ++state) {
+      make_room(node.children[state], of.arity), make_room(node.d_children[state], of.arity);
       node.states[state] = row(p.states[state], t.row + i, p.widths[state]);
       for (int64_t k = 0; k < of.arity; ++k)
         node.children[state][k] = row(p.states[state], p.child[t.edge + i * of.arity + k], p.widths[state]);
@@ -483,8 +489,8 @@ class LevelRun {
     T* d_features = static_cast<T*>(d.features[of.arity ? 1 : 0]);
     const int64_t all = each.inputs + each.features, wanted = d_features ? all : each.inputs;
     if (!wanted) return;
-    T* found = memory.inputs.get();
     const int64_t rows = t.rows * each.copies;
+    T* found = memory.inputs.at_least(rows * wanted);
     const T* gradient = gradient_of(each) + t.place * each.copies * each.outputs;
     const T* weight = row(each.weight, set_of(each, t.kind), each.outputs * all);
     if (rows <= kFewRows) few_rows_product_plain(rows, wanted, each.outputs, gradient, weight, all, found);
@@ -560,7 +566,10 @@ class LevelRun {
     const int64_t inputs = each.inputs + each.features, count = task.end - task.begin;
     T* d_weight = row(each.d_weight, task.set * each.outputs + task.begin, inputs);
     T* d_bias = row(each.d_bias, task.set, each.outputs) + task.begin;
-    const T* gathered = nullptr;
+    const bool ready = lie_ready(*of, each);
+    const int64_t chunk = bounded(kChunk, each.copies * inputs);
+    T* to = ready ? nullptr : memory.inputs.at_least(std::min(chunk, of->rows) * each.copies * inputs);
+    const T* gathered = to;
     int64_t first = 0, rows = 0;
     auto finish = [&] {
       const T* from = gradient_of(each) + first * each.copies * each.outputs + task.begin;
@@ -578,18 +587,13 @@ class LevelRun {
       for (const Segment* s : segments)
         for (int64_t begin = s->begin; begin < s->end;) {
           const int64_t place = s->place + begin - s->begin, edge = s->edge + (begin - s->begin) * s->of->arity;
-          int64_t taken = std::min(s->end - begin, kChunk - rows);
+          const int64_t taken = std::min(s->end - begin, chunk - rows);
           if (!rows) first = place;
-          if (lie_ready(*s->of, each)) {
-            gathered = each.features ? features_of(*s->of, begin, each.features) : nullptr;
-          } else {
-            for (int64_t i = 0; i < taken; ++i)
-              gather(*s->of, each, begin + i, edge + i * s->of->arity, place + i,
-                     memory.inputs.get() + (rows + i) * each.copies * inputs);
-            gathered = memory.inputs.get();
-          }
+          if (ready && each.features) gathered = features_of(*of, begin, each.features);
+          for (int64_t i = 0; i < taken && !ready; ++i)
+            gather(*of, each, begin + i, edge + i * of->arity, place + i, to + (rows + i) * each.copies * inputs);
           rows += taken, begin += taken;
-          if (rows == kChunk || lie_ready(*s->of, each)) finish();
+          if (rows == chunk || ready) finish();
         }
       if (rows) finish();
     }
@@ -607,16 +611,23 @@ class LevelRun {
 }  // namespace
 
 // The functions of an operation whose step is Cell<T>, for the type that the compiler is told.
-#define LEVEL_OPERATION(Cell)                                                                        \
-  extern "C" void forward(const Problem* problem) { LevelRun<REAL, Cell>(*problem).forward(); }      \
-  extern "C" void* begin_backward(const Problem* problem, int64_t* rows, int64_t* spilled) {         \
-    auto* run = new LevelRun<REAL, Cell>(*problem);                                                  \
-    run->planned().plan_gradients();                                                                 \
-    *rows = run->planned().num_slots, *spilled = run->planned().num_spills;                          \
-    return run;                                                                                      \
-  }                                                                                                  \
-  extern "C" void backward(void* begun, const Gradients* gradients) {                                \
-    auto* run = static_cast<LevelRun<REAL, Cell>*>(begun);                                           \
-    run->backward(*gradients);                                                                       \
-    delete run;                                                                                      \
+#define LEVEL_OPERATION(Cell)                                                                            \
+  extern "C" {                                                                                           \
+  const char* forward(const Problem* problem) {                                                          \
+    return error_of([&] { LevelRun<REAL, Cell>(*problem).forward(); });                                  \
+  }                                                                                                      \
+  const char* begin_backward(const Problem* problem, int64_t* rows, int64_t* spilled, void** begun) {    \
+    return error_of([&] {                                                                                \
+      auto run = std::make_unique<LevelRun<REAL, Cell>>(*problem);                                       \
+      run->planned().plan_gradients();                                                                   \
+      *rows = run->planned().num_slots, *spilled = run->planned().num_spills;                            \
+      *begun = run.release();                                                                            \
+    });                                                                                                  \
+  }                                                                                                      \
+  const char* backward(void* begun, const Gradients* gradients) {                                        \
+    return error_of([&] { static_cast<LevelRun<REAL, Cell>*>(begun)->backward(*gradients); });           \
+  }                                                                                                      \
+  const char* end_backward(void* begun) {                                                                \
+    return error_of([&] { delete static_cast<LevelRun<REAL, Cell>*>(begun); });                          \
+  }                                                                                                      \
   }

@@ -38,6 +38,13 @@ class NoSubnormals {
 #endif
 };
 
+// Of an array, with room to align it to cache lines.
+template <typename T>
+size_t bytes_of(int64_t count) {
+  if (count < 0 || count > int64_t(1) << 56) throw std::bad_alloc();
+  return (static_cast<size_t>(count) * sizeof(T) + 127) / 64 * 64;
+}
+
 // Memory without initial values, aligned to cache lines.
 template <typename T>
 class Buffer {
@@ -51,8 +58,7 @@ class Buffer {
 
   void allocate(int64_t count) {
     free();
-    const size_t bytes = (static_cast<size_t>(count) * sizeof(T) + 127) / 64 * 64;
-    values = static_cast<T*>(std::aligned_alloc(64, bytes));
+    values = static_cast<T*>(std::aligned_alloc(64, bytes_of<T>(count)));
     if (!values) throw std::bad_alloc();
   }
   void free() {
@@ -64,6 +70,21 @@ class Buffer {
 
  private:
   T* values = nullptr;
+};
+
+// Memory that grows, and then loses what it held.
+template <typename T>
+class GrowingBuffer {
+ public:
+  T* at_least(int64_t count) {
+    if (count > size) size = 0, buffer.allocate(count), size = count;
+    return buffer.get();
+  }
+  T* get() const { return buffer.get(); }
+
+ private:
+  Buffer<T> buffer;
+  int64_t size = 0;
 };
 
 // Blocks of memory for arenas, in large pages where the system has them. At most kKept free ones are kept: the system
@@ -97,6 +118,8 @@ class Blocks {
   }
 
  private:
+  Blocks() { free.reserve(kKept); }  // giving back must not throw
+
   std::mutex lock;
   std::vector<char*> free;
 
@@ -119,12 +142,13 @@ class Arena {
   // An array without initial values, aligned to cache lines.
   template <typename T>
   T* take(int64_t count) {
-    const size_t bytes = (static_cast<size_t>(count) * sizeof(T) + 127) / 64 * 64;
+    const size_t bytes = bytes_of<T>(count);
     while (current < blocks.size() && used + bytes > blocks[current].second) ++current, used = 0;
     if (current == blocks.size()) {
       size_t size = size_t(1) << std::min<size_t>(16 + 3 * blocks.size(), 25);  // at most Blocks::kSize
       if (bytes > size) size = (bytes + Blocks::kLargePage - 1) / Blocks::kLargePage * Blocks::kLargePage;
-      blocks.emplace_back(Blocks::take(size), size);
+      blocks.emplace_back(nullptr, 0);  // first: if this throws, no block is lost
+      blocks.back() = {Blocks::take(size), size};
     }
     return reinterpret_cast<T*>(blocks[current].first + (used += bytes) - bytes);
   }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "errors.h"
 #include "numerics.h"
 
 namespace {
@@ -186,15 +187,14 @@ void product(int64_t threads, int64_t rows, int64_t columns, int64_t depth, cons
              T* c) {
   Packed<T> packed(depth, columns);
   const int64_t stride = transposed ? rows : depth;
-#pragma omp parallel num_threads(threads)
-  {
+  on_threads(threads, [&](Errors&) {
 #pragma omp for schedule(static)
     for (int64_t panel = 0; panel < packed.panels(); ++panel) packed.pack_panel(panel, b, columns, true);
     const int64_t thread = omp_get_thread_num(), parts = omp_get_num_threads();
     const int64_t begin = share(rows, thread, parts), end = share(rows, thread + 1, parts);
     multiply(end - begin, x + begin * (transposed ? 1 : stride), stride, transposed, packed, 0, packed.panels(),
              c + begin * columns, columns, false);
-  }
+  });
 }
 
 }  // namespace

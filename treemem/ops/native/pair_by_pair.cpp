@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "errors.h"
 #include "packed.h"
 #include "tree_lstm_step.h"
 
@@ -249,24 +250,27 @@ class Group {
 
 template <class Visit>
 void for_groups(const Problem& p, Visit visit) {
-#pragma omp parallel for num_threads(p.num_threads) schedule(static, 1)
-  for (int64_t thread = 0; thread < p.num_threads; ++thread) {
+  parallel_for(p.num_threads, p.num_threads, [&](int64_t thread) {
     Group<REAL> group(p, thread);
     visit(group);
-  }
+  });
 }
 
 }  // namespace
 
 extern "C" {
-void forward(const Problem* p) {
-  const int64_t H = p->hidden_size;
-  const Packed<REAL> weight(2 * H, 5 * H, static_cast<const REAL*>(p->weight), 2 * H, false);
-  for_groups(*p, [&](Group<REAL>& group) { group.forward(weight); });
+const char* forward(const Problem* p) {
+  return error_of([&] {
+    const int64_t H = p->hidden_size;
+    const Packed<REAL> weight(2 * H, 5 * H, static_cast<const REAL*>(p->weight), 2 * H, false);
+    for_groups(*p, [&](Group<REAL>& group) { group.forward(weight); });
+  });
 }
-void backward(const Problem* p, const Gradients* gradients) {
-  const int64_t H = p->hidden_size;
-  const Packed<REAL> weight(5 * H, 2 * H, static_cast<const REAL*>(p->weight), 2 * H, true);
-  for_groups(*p, [&](Group<REAL>& group) { group.backward(*gradients, weight); });
+const char* backward(const Problem* p, const Gradients* gradients) {
+  return error_of([&] {
+    const int64_t H = p->hidden_size;
+    const Packed<REAL> weight(5 * H, 2 * H, static_cast<const REAL*>(p->weight), 2 * H, true);
+    for_groups(*p, [&](Group<REAL>& group) { group.backward(*gradients, weight); });
+  });
 }
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "errors.h"
 #include "numerics.h"
 #include "packed.h"
 
@@ -104,8 +105,7 @@ void Run<T>::gates(int64_t token, int64_t row, const T* before, T* own) const {
 template <typename T>
 void Run<T>::forward() const {
   Packed<T> weight(H, columns), of_input(p.input_size, columns);
-#pragma omp parallel num_threads(p.threads)
-  {
+  on_threads(p.threads, [&](Errors& errors) {
     const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
     const int64_t first = share(weight.panels(), thread, threads), last = share(weight.panels(), thread + 1, threads);
     for (int64_t panel = first; panel < last; ++panel) {
@@ -115,25 +115,32 @@ void Run<T>::forward() const {
     const int64_t begin = first * weight.kPanel, width = std::min(last * weight.kPanel, columns) - begin;
     for (int64_t token = 0; token < p.num_tokens; ++token)
       std::copy_n(read(p.bias) + begin, std::max<int64_t>(width, 0), write(p.blocks) + token * columns + begin);
-    multiply(p.num_tokens, read(p.inputs), p.input_size, false, of_input, first, last, write(p.blocks), columns, true);
-    Buffer<T> own(5 * H);
+    Buffer<T> own;
+    errors.run([&] {
+      own.allocate(5 * H);
+      multiply(p.num_tokens, read(p.inputs), p.input_size, false, of_input, first, last, write(p.blocks), columns, true);
+    });
     int64_t token = 0;
     const T *hidden = read(p.hidden), *cell = read(p.cell);
     for (int64_t t = 0; t < p.num_steps; ++t) {
       const int64_t size = p.sizes[t], next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0;
-      multiply(size, hidden, H, false, weight, first, last, write(p.blocks) + token * columns, columns, true);
+      errors.run([&] {
+        multiply(size, hidden, H, false, weight, first, last, write(p.blocks) + token * columns, columns, true);
+      });
 #pragma omp barrier
-      for (int64_t row = thread; row < size; row += threads) {
-        gates(token, row, cell + row * H, own.get());
-        if (row < next) continue;
-        std::copy_n(read(p.states) + (token + row) * H, H, write(p.last_hidden) + row * H);
-        std::copy_n(read(p.cells) + place(token, row) * H, H, write(p.last_cell) + row * H);
-      }
+      errors.run([&] {
+        for (int64_t row = thread; row < size; row += threads) {
+          gates(token, row, cell + row * H, own.get());
+          if (row < next) continue;
+          std::copy_n(read(p.states) + (token + row) * H, H, write(p.last_hidden) + row * H);
+          std::copy_n(read(p.cells) + place(token, row) * H, H, write(p.last_cell) + row * H);
+        }
+      });
 #pragma omp barrier
       hidden = read(p.states) + token * H, cell = read(p.cells) + place(token, 0) * H;
       token += size;
     }
-  }
+  });
 }
 
 // Gradients of the preactivations of a row, and of c before, over that of c. `own` is memory for 5 * H entries.
@@ -182,12 +189,12 @@ void Run<T>::gates_backward(int64_t token, int64_t row, const T* before, const T
 template <typename T>
 void Run<T>::backward(const Gradients& g) const {
   Packed<T> weight(columns, H);
-#pragma omp parallel num_threads(p.threads)
-  {
+  on_threads(p.threads, [&](Errors& errors) {
     const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
     const int64_t first = share(weight.panels(), thread, threads), last = share(weight.panels(), thread + 1, threads);
     for (int64_t panel = first; panel < last; ++panel) weight.pack_panel(panel, read(p.hidden_weight), H, true);
-    Buffer<T> own(5 * H);
+    Buffer<T> own;
+    errors.run([&] { own.allocate(5 * H); });
     T *d_hidden = write(g.hidden), *d_cell = write(g.cell);
     int64_t token = p.num_tokens;
     for (int64_t t = p.num_steps - 1; t >= 0; --t) {
@@ -195,16 +202,20 @@ void Run<T>::backward(const Gradients& g) const {
       token -= size;
       const T* before = t ? read(p.cells) + (token - p.sizes[t - 1]) * H : read(p.cell);
       T* d_block = write(g.blocks) + token * columns;
-      for (int64_t row = thread; row < size; row += threads) {
-        add(d_hidden + row * H, read(g.states) + (token + row) * H, H);
-        gates_backward(token, row, before + row * H, d_hidden + row * H, d_cell + row * H, d_block + row * columns,
-                       own.get());
-      }
+      errors.run([&] {
+        for (int64_t row = thread; row < size; row += threads) {
+          add(d_hidden + row * H, read(g.states) + (token + row) * H, H);
+          gates_backward(token, row, before + row * H, d_hidden + row * H, d_cell + row * H, d_block + row * columns,
+                         own.get());
+        }
+      });
 #pragma omp barrier
-      multiply(size, static_cast<const T*>(d_block), columns, false, weight, first, last, d_hidden, H, false);
+      errors.run([&] {
+        multiply(size, static_cast<const T*>(d_block), columns, false, weight, first, last, d_hidden, H, false);
+      });
 #pragma omp barrier
     }
-  }
+  });
   const T* d_blocks = read(g.blocks);
   product(p.threads, p.num_tokens, p.input_size, columns, d_blocks, false, read(p.input_weight), write(g.inputs));
   product(p.threads, columns, p.input_size, p.num_tokens, d_blocks, true, read(p.inputs), write(g.input_weight));
@@ -214,8 +225,13 @@ void Run<T>::backward(const Gradients& g) const {
 }  // namespace
 
 extern "C" {
-void forward_float(const Problem* problem) { Run<float>(*problem).forward(); }
-void forward_double(const Problem* problem) { Run<double>(*problem).forward(); }
-void backward_float(const Problem* problem, const Gradients* g) { Run<float>(*problem).backward(*g); }
-void backward_double(const Problem* problem, const Gradients* g) { Run<double>(*problem).backward(*g); }
+#define RUN_OF(type)                                                       \
+  const char* forward_##type(const Problem* problem) {                     \
+    return error_of([&] { Run<type>(*problem).forward(); });               \
+  }                                                                        \
+  const char* backward_##type(const Problem* problem, const Gradients* g) { \
+    return error_of([&] { Run<type>(*problem).backward(*g); });            \
+  }
+RUN_OF(float)
+RUN_OF(double)
 }

@@ -11,11 +11,13 @@
 // Matrices are row by row.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "errors.h"
 #include "numerics.h"
 #include "packed.h"
 
@@ -647,15 +649,17 @@ struct Run {
   std::vector<std::unique_ptr<Part<T>>> parts;
 };
 
+// `state` becomes null if the sum of the pointers would be clamped.
 template <typename T>
-void* forward(const Problem* problem) {
+void forward(const Problem* problem, void** state) {
   auto run = std::make_unique<Run<T>>(Run<T>{*problem, {}});
   for (int64_t part = 0; part < problem->num_parts; ++part) run->parts.push_back(std::make_unique<Part<T>>(*problem, part));
   const Maps<T> maps(*problem, false);
-  bool done = true;
-#pragma omp parallel for num_threads(problem->num_parts) schedule(static, 1) reduction(&& : done)
-  for (int64_t part = 0; part < problem->num_parts; ++part) done = run->parts[part]->forward(maps) && done;
-  return done ? run.release() : nullptr;
+  std::atomic<bool> done{true};
+  parallel_for(problem->num_parts, problem->num_parts, [&](int64_t part) {
+    if (!run->parts[part]->forward(maps)) done = false;
+  });
+  *state = done ? run.release() : nullptr;
 }
 
 template <typename T>
@@ -663,17 +667,22 @@ void backward(void* state, const Gradients* gradients) {
   Run<T>& run = *static_cast<Run<T>*>(state);
   const int64_t count = static_cast<int64_t>(run.parts.size());
   const Maps<T> maps(run.problem, true);
-#pragma omp parallel for num_threads(count) schedule(static, 1)
-  for (int64_t part = 0; part < count; ++part) run.parts[part]->backward(*gradients, maps);
+  parallel_for(count, count, [&](int64_t part) { run.parts[part]->backward(*gradients, maps); });
 }
 
 }  // namespace
 
 extern "C" {
-void* forward_float(const Problem* problem) { return forward<float>(problem); }
-void* forward_double(const Problem* problem) { return forward<double>(problem); }
-void backward_float(void* state, const Gradients* gradients) { backward<float>(state, gradients); }
-void backward_double(void* state, const Gradients* gradients) { backward<double>(state, gradients); }
-void free_float(void* state) { delete static_cast<Run<float>*>(state); }
-void free_double(void* state) { delete static_cast<Run<double>*>(state); }
+#define RUN_OF(type)                                                             \
+  const char* forward_##type(const Problem* problem, void** state) {             \
+    return error_of([&] { forward<type>(problem, state); });                     \
+  }                                                                              \
+  const char* backward_##type(void* state, const Gradients* gradients) {         \
+    return error_of([&] { backward<type>(state, gradients); });                  \
+  }                                                                              \
+  const char* free_##type(void* state) {                                         \
+    return error_of([&] { delete static_cast<Run<type>*>(state); });             \
+  }
+RUN_OF(float)
+RUN_OF(double)
 }

@@ -91,7 +91,6 @@ class _Run:
         self._forward, self._backward, self._free = (
             getattr(library, f"{what}_{name}") for what in ("forward", "backward", "free")
         )
-        self._forward.restype = ctypes.c_void_p
         self._sizes = torch.tensor(sizes, dtype=torch.int64)
         self._begins_empty = begins_empty.to(torch.uint8).contiguous()
         self.num_parts = max(1, min(torch.get_num_threads(), sizes[0] // _SEQUENCES_PER_THREAD))
@@ -135,12 +134,16 @@ class _Run:
         by_token = [torch.zeros_like(tensor) for tensor in tensors[:3]]
         of_weights = [tensor.new_zeros(self.num_parts, *tensor.shape) for tensor in tensors[3:]]
         pointers = map(address, (*incoming, *by_token, *of_weights))
-        self._backward(ctypes.c_void_p(self._state), (ctypes.c_void_p * _NUM_GRADIENTS)(*pointers))
-        self._forget()
+        try:
+            self._backward(ctypes.c_void_p(self._state), (ctypes.c_void_p * _NUM_GRADIENTS)(*pointers))
+        finally:
+            self._forget()
         return [*by_token, *(each.sum(0) for each in of_weights)]
 
     def _run_forward(self) -> None:
-        self._state = self._forward(ctypes.byref(self._problem))
+        state = ctypes.c_void_p()
+        self._forward(ctypes.byref(self._problem), ctypes.byref(state))
+        self._state = state.value
 
     def _forget(self) -> None:
         if self._state is not None:

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "errors.h"
 #include "numerics.h"
 #include "packed.h"
 #include "recurrent_step.h"
@@ -248,25 +249,28 @@ template <typename T, class Visit>
 void for_groups(const Problem& p, Visit visit) {
   const int64_t most = std::max<int64_t>(1, std::min(kGroup, p.sequences / p.num_threads));
   const int64_t groups = (p.sequences + most - 1) / most;
-#pragma omp parallel for num_threads(p.num_threads) schedule(static, 1)
-  for (int64_t number = 0; number < groups; ++number) {
+  parallel_for(p.num_threads, groups, [&](int64_t number) {
     Group<T> group(p, number * most, std::min(most, p.sequences - number * most));
     visit(group);
-  }
+  });
 }
 
 }  // namespace
 
 extern "C" {
-void forward(const Problem* problem) {
-  const Maps<REAL> maps(*problem, false);
-  for_groups<REAL>(*problem, [&](Group<REAL>& group) { group.forward(maps); });
+const char* forward(const Problem* problem) {
+  return error_of([&] {
+    const Maps<REAL> maps(*problem, false);
+    for_groups<REAL>(*problem, [&](Group<REAL>& group) { group.forward(maps); });
+  });
 }
-void backward(const Problem* problem, const Gradients* gradients) {
-  const Maps<REAL> maps(*problem, true);
-  for_groups<REAL>(*problem, [&](Group<REAL>& group) {
-    const NoSubnormals scope;
-    group.backward(*gradients, maps);
+const char* backward(const Problem* problem, const Gradients* gradients) {
+  return error_of([&] {
+    const Maps<REAL> maps(*problem, true);
+    for_groups<REAL>(*problem, [&](Group<REAL>& group) {
+      const NoSubnormals scope;
+      group.backward(*gradients, maps);
+    });
   });
 }
 }
