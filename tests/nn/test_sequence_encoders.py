@@ -94,6 +94,23 @@ def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(ne
         assert parameter.grad is None or parameter.grad.isfinite().all(), name
 
 
+WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64]
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=str)
+def test_lengths_and_tokens_may_be_whole_numbers_of_any_type(network: NetworkConfig) -> None:
+    encoder = make(network).double().eval()
+    token, lengths = torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0]]), torch.tensor([4, 0, 1, 2])
+    inputs = encoder.embed(token).detach()
+    expected = [encoder.read(inputs, lengths).encoding, encoder(TokenBatch(token, lengths)).root]
+    for dtype in WHOLE:
+        found = [encoder.read(inputs, lengths.to(dtype)), encoder(TokenBatch(token.to(dtype), lengths.to(dtype)))]
+        torch.testing.assert_close([found[0].encoding, found[1].root], expected, rtol=0, atol=0)
+    for dtype in (torch.float32, torch.bool):
+        with pytest.raises(GraphError, match="lengths must be whole numbers"):
+            encoder.read(inputs, lengths.to(dtype))
+
+
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
 def test_a_sequence_of_nan_leaves_the_others_as_they_are(network: NetworkConfig) -> None:
     encoder, lengths = make(network).double().eval(), torch.tensor([9, 3, 0, 2, 6, 1])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from treemem.errors import RecipeError
+from treemem.errors import GraphError, RecipeError
 from treemem.nn import (
     ONLSTM,
     DoublyLinkedList,
@@ -29,6 +29,7 @@ from treemem.nn import (
     VanillaCell,
 )
 from treemem.nn.cell_states import where
+from treemem.nn.lstm_stack import LSTMStack
 from treemem.nn.step_cells import run_cell
 from treemem.trees.vocabulary import Vocabulary
 
@@ -203,6 +204,24 @@ def test_the_state_at_the_end_of_each_sequence_is_that_of_the_sequence_alone(mem
         expected, _ = run_cell(cell, more[row : row + 1], alone)
         torch.testing.assert_close(outputs[row : row + 1], expected)
         torch.testing.assert_close(gradient[row], torch.autograd.grad(expected.square().sum(), more)[0][row])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint16])
+def test_lengths_may_be_whole_numbers_of_any_type_and_nothing_else(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    inputs, lengths = torch.randn(3, 4, 2), torch.tensor([4, 0, 2])
+    cell, stack, memory = MemoryCell(lambda width: GRUCell(width, 4), [NeuralStack()], 2, 3), LSTMStack(2, [3]), 2
+
+    def results(lengths: torch.Tensor) -> list[Any]:
+        run, stacked = run_cell(cell, inputs, lengths=lengths)[1], stack(inputs, lengths)
+        filled = ReadOnlyMemory(memory, "dot").filled(inputs, lengths)
+        return [run.controller, *stacked[:1], filled.present]
+
+    torch.testing.assert_close(results(lengths.to(dtype)), results(lengths), rtol=0, atol=0)
+    for door in (lambda wrong: run_cell(cell, inputs, lengths=wrong), lambda wrong: stack(inputs, wrong)):
+        for wrong in (lengths.float(), lengths > 0):
+            with pytest.raises(GraphError, match="lengths must be whole numbers"):
+                door(wrong)
 
 
 def attending_gru(inputs: int, size: int) -> MemoryCell:

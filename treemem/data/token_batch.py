@@ -12,6 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from treemem.device_copy import to_device, to_device_together
+from treemem.errors import GraphError
+
+
+def whole_numbers(name: str, tensor: Tensor) -> Tensor:
+    """Return a tensor of whole numbers of any type as int64: torch takes uint8 as a mask where it indexes.
+
+    Raises:
+        GraphError: they are not whole numbers.
+    """
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise GraphError(f"{name} must be whole numbers, torch.int64, not {tensor.dtype}")
+    return tensor.long()
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,12 +31,15 @@ class TokenBatch:
     """Sequences of token ids.
 
     Attributes:
-        token: int64 ``[batch, time]``, 0 after the end of shorter sequences.
-        lengths: int64 ``[batch]``. They stay on the CPU, which a loop over time steps reads them on.
+        token: whole numbers ``[batch, time]``, 0 after the end of shorter sequences; kept as int64.
+        lengths: whole numbers ``[batch]``, kept as int64 on the CPU, where a loop over time steps reads them.
         example_ids: int64 ``[batch]``, where each sequence came from; None for a batch made by hand.
         target: a second sequence for each, if there is one: a translation, or the next token at each place.
         state: what the encoder carries on from the batch before; None at the beginning.
         continues: whether each sequence goes on where the batch before this one ended.
+
+    Raises:
+        GraphError: ``token`` or ``lengths`` are not whole numbers.
     """
 
     token: Tensor
@@ -33,6 +48,10 @@ class TokenBatch:
     target: TokenBatch | None = None
     state: Any = None
     continues: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("token", "lengths"):
+            object.__setattr__(self, name, whole_numbers(name, getattr(self, name)))
 
     @classmethod
     def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> TokenBatch:

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_probability
 from treemem.data.sum_count import SumCount
+from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
@@ -137,6 +138,7 @@ class LanguageModel(SequenceEncoder):
         self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False, state: Any = None
     ) -> SequenceOutput:
         """Run over sequences of vectors, from the zero state unless one is given for each layer."""
+        lengths = whole_numbers("lengths", lengths)
         ran = self.stack(inputs, lengths, state)
         outputs = locked_dropout(ran.h, self.output_dropout, self.training)
         logits = functional.linear(outputs, self.vectors_of_tokens(), self.bias)

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_count, checked_probability
+from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.locked_dropout import locked_dropout
@@ -75,18 +76,18 @@ class LSTMStack(torch.nn.Module):
             state: of each layer, where to begin; zero by default.
 
         Raises:
-            GraphError: a state of another number of layers.
+            GraphError: a state of another number of layers, or lengths that are not whole numbers.
         """
         if state is None:
             zeros = [inputs.new_zeros(len(inputs), size) for size in self.layer_sizes]
             state = [(zero, zero) for zero in zeros]
         if len(state) != len(self.layers):
             raise GraphError(f"a stack of {len(self.layers)} layers needs a pair (h, c) for each, not {len(state)}")
-        longest, dtype = inputs.shape[1], inputs.dtype
-        present = to_device(within(lengths.cpu(), longest)[..., None], inputs.device)
-        is_empty = to_device(lengths.cpu()[:, None] == 0, inputs.device)
+        longest, dtype, lengths = inputs.shape[1], inputs.dtype, whole_numbers("lengths", lengths.cpu())
+        present = to_device(within(lengths, longest)[..., None], inputs.device)
+        is_empty = to_device(lengths[:, None] == 0, inputs.device)
         is_packed = bool((lengths < longest).any())
-        packing = Packing(lengths.cpu().clamp(min=1), longest, inputs.device) if is_packed and longest else None
+        packing = Packing(lengths.clamp(min=1), longest, inputs.device) if is_packed and longest else None
         if packing is not None:
             inputs = inputs.masked_fill(~present, 0)  # of an empty sequence, which is read as one token
         final: list[LSTMState] = []

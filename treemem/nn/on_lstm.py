@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_layers, checked_probability
+from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
@@ -292,6 +293,7 @@ class ONLSTM(SequenceEncoder):
         state: Sequence[State] | None = None,
     ) -> SequenceOutput:
         """Run over sequences of vectors, from the zero state unless one is given for each layer."""
+        lengths = whole_numbers("lengths", lengths)
         ran = self.stack(inputs, lengths, state)
         both = torch.cat([ran.h, ran.state[-1][0][:, None]], dim=1)  # the encoding has the mask of its sequence
         both = locked_dropout(both, self.output_dropout, self.training)

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
@@ -184,6 +185,7 @@ class OrderedMemory(SequenceEncoder):
         Raises:
             GraphError: inputs of another width, or lengths that do not fit them.
         """
+        lengths = whole_numbers("lengths", lengths)
         shorter = lengths < inputs.shape[1]
         steps = self._steps(self.forward_memory, inputs, lengths, shorter & (self.padding == "left"), trace)
         encoding = entry_of_each(steps.outputs, lengths - 1)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from treemem.checked_options import checked_choice
+from treemem.data.token_batch import whole_numbers
 from treemem.errors import GraphError
 from treemem.nn.memory import CompiledMemory, Control, Memory
 from treemem.ops.attention import AttendedRows, additive_scores, attend, dot_scores
@@ -71,11 +72,11 @@ class ReadOnlyMemory(Memory):
             lengths: how many of the rows exist, ``[batch]``.
 
         Raises:
-            GraphError: rows of another width.
+            GraphError: rows of another width, or lengths that are not whole numbers.
         """
         if rows.shape[2] != self.size:
             raise GraphError(f"the memory has rows of {self.size} numbers, not {rows.shape[2]}")
-        present = torch.arange(rows.shape[1], device=rows.device) < lengths[:, None]
+        present = torch.arange(rows.shape[1], device=rows.device) < whole_numbers("lengths", lengths)[:, None]
         keys = self.key(rows) if self.form == "additive" else rows
         return ReadOnlyState(rows, keys, present, rows.new_zeros(rows.shape[:2]))
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from treemem.checked_options import checked_choice, checked_count
+from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.cell_states import where
@@ -448,10 +449,14 @@ def run_cell(
         cell: the cell.
         inputs: ``[batch, time, input_size]``.
         state: where to begin; by default the initial one.
-        lengths: of the sequences, ``[batch]``; best on the CPU, where they are read. The last state is that after the
-            last input of each; outputs at later places mean nothing.
+        lengths: of the sequences, whole numbers ``[batch]``; best on the CPU, where they are read. The last state is
+            that after the last input of each; outputs at later places mean nothing.
+
+    Raises:
+        GraphError: the lengths are not whole numbers.
     """
     state = cell.initial(len(inputs)) if state is None else state
+    lengths = None if lengths is None else whole_numbers("lengths", lengths)
     if 0 in inputs.shape[:2]:
         return inputs.new_zeros(*inputs.shape[:2], cell.output_size), state
     if active_transforms():  # kernels for packed sequences do not run within them

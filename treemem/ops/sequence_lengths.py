@@ -8,6 +8,7 @@ from itertools import accumulate
 
 import torch
 
+from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.errors import GraphError
 
@@ -28,16 +29,14 @@ def checked_lengths(lengths: torch.Tensor, inputs: torch.Tensor, input_size: int
     if inputs.ndim != 3 or inputs.shape[2] != input_size:
         raise GraphError(f"inputs must be [sequences, longest, {input_size}], not {list(inputs.shape)}")
     sequences, longest = inputs.shape[:2]
-    on_cpu = lengths.cpu()
-    if on_cpu.is_floating_point() or on_cpu.dtype == torch.bool:
-        raise GraphError(f"lengths must be whole numbers, torch.int64, not {on_cpu.dtype}")
+    on_cpu = whole_numbers("lengths", lengths.cpu())
     if on_cpu.shape != (sequences,) or (sequences and not 0 <= int(on_cpu.min()) <= int(on_cpu.max()) <= longest):
         shown = str(on_cpu.flatten().tolist()[:_SHOWN]) + "..." * (on_cpu.numel() > _SHOWN)
         raise GraphError(
             f"{sequences} sequences of at most {longest} elements need as many lengths from 0 to {longest}, not "
             f"{on_cpu.numel()}: {shown}"
         )
-    return on_cpu.long()
+    return on_cpu
 
 
 def within(lengths: torch.Tensor, longest: int) -> torch.Tensor:
