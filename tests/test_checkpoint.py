@@ -482,6 +482,16 @@ def test_a_temperature_is_written_beside_a_checkpoint_and_leaves_all_else(saved:
         checkpoint.set_temperature(saved, 2.0)
 
 
+@pytest.mark.parametrize("content", [*MALFORMED, b"-1", b"NaN", b"null", b'"2"'])
+def test_a_damaged_temperature_is_named(saved: Path, content: bytes) -> None:
+    (saved / "temperature.json").write_bytes(content)
+    if content == b"3":
+        assert treemem.load(saved).temperature == 3.0
+        return
+    with pytest.raises(CheckpointError, match=r"temperature\.json is damaged|a temperature must be a positive number"):
+        treemem.load(saved)
+
+
 def test_records_may_hold_what_some_take_for_line_ends(tmp_path: Path) -> None:
     metrics = [{"note": "a\u2028b\u0085c\x1d"}, {"note": "\r\n"}]
     write(tmp_path / "model", new_model(), {}, metrics)

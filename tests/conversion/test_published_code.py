@@ -115,6 +115,26 @@ def test_a_checkpoint_is_overwritten_only_when_asked_to_and_another_folder_never
     assert [path.name for path in (tmp_path / "papers").iterdir()] == ["one.txt"]
 
 
+def test_a_checkpoint_that_a_conversion_replaces_is_kept_beside_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="treemem")
+    model = tmp_path / "model"
+    before = []
+    for factor in (1.0, 2.0, 3.0):
+        weights = {name: factor * weight for name, weight in tree_lstm_weights().items()}
+        convert(save_weights(tmp_path, weights), model, words=WORDS, overwrite=True)
+        before.append(checkpoint.load(model).state_dict())
+        (model / "notes.txt").write_text("mine")
+    folders = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    assert folders == {"model", "model.before", "model.before-2"}
+    assert f"is kept as {model}.before-2" in caplog.text
+    for weights, name in zip(before, ("model.before", "model.before-2", "model"), strict=True):
+        found = checkpoint.load(tmp_path / name).state_dict()
+        assert all(torch.equal(weight, found[key]) for key, weight in weights.items())
+    assert (model / "notes.txt").read_text() == "mine"
+
+
 def test_task_options_that_a_conversion_does_not_take_are_named(tmp_path: Path) -> None:
     source = save_weights(tmp_path, tree_lstm_weights())
     with pytest.raises(RecipeError, match="read_out is not an option of equation_verification"):

@@ -31,6 +31,7 @@ from treemem.checkpoint.files import (
     has_manifest,
     in_a_line,
     is_checkpoint,
+    keep_copy,
     replace_checkpoint,
     verified_files,
     with_manifest,
@@ -60,6 +61,7 @@ __all__ = [
     "fetch",
     "files_of",
     "is_pretrained_name",
+    "keep_copy",
     "load",
     "load_pretrained",
     "pretrained_folder",
@@ -314,7 +316,7 @@ def _calibrated(folder: Path, files: dict[str, bytes]) -> dict[str, bytes]:
         return files
     try:
         temperature = _checked_temperature(json.loads((folder / TEMPERATURE).read_bytes()))
-    except (OSError, ValueError) as error:
+    except (OSError, *MALFORMED) as error:
         raise CheckpointError(f"{folder / TEMPERATURE} is damaged: {in_a_line(error)}") from error
     return {**files, CONFIG: dump_yaml({**load_yaml(files[CONFIG]), "temperature": temperature}).encode()}
 

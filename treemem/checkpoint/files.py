@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from treemem.errors import CheckpointError
-from treemem.records import cannot_write
+from treemem.records import bring_to_disk, cannot_write
 
 CONFIG, VOCABULARY, WEIGHTS = "config.yaml", "vocabulary.json", "model.safetensors"
 METRICS, TRAINING_STATE, MANIFEST, TEMPERATURE = (
@@ -68,6 +69,37 @@ def replace_checkpoint(folder: Path, files: Mapping[str, bytes]) -> None:
     except OSError as error:
         raise CheckpointError(f"cannot write the checkpoint {folder}: {cannot_write(error)}") from error
     finish_replacement(folder)
+
+
+def keep_copy(path: str | os.PathLike[str]) -> Path | None:
+    """Copy the files of a checkpoint, whole or damaged, to a folder beside it that does not exist: ``<path>.before``.
+
+    Returns:
+        The folder: ``<path>.before``, ``<path>.before-2`` and so on; None if there is no checkpoint.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    folder = Path(os.path.realpath(path))
+    finish_replacement(folder)
+    if not has_manifest(folder):
+        return None
+    names = (f"{folder.name}.before" + (f"-{number}" if number > 1 else "") for number in itertools.count(1))
+    kept = next(place for name in names if not (place := folder.with_name(name)).exists())
+    temporary = temporary_folder(kept)
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        for name in _OWN_FILES:
+            if (folder / name).is_file():
+                shutil.copy2(folder / name, temporary / name)
+                bring_to_disk(temporary / name)
+        temporary.rename(kept)
+    except OSError as error:
+        raise CheckpointError(f"cannot keep {folder} as {kept}: {cannot_write(error)}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return kept
 
 
 def finish_replacement(folder: Path) -> None:

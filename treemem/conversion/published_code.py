@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from treemem.conversion.plan import Plan
 from treemem.conversion.sequence_networks import plan_on_lstm, plan_ordered_memory
 from treemem.conversion.state_dict_file import PublishedWeights, read_state_dict
 from treemem.model import Model
+
+_logger = logging.getLogger(__name__)
 
 
 def convert(
@@ -37,7 +40,8 @@ def convert(
             results must be given; the error names them.
         task_options: ``{"numeric": True}`` keeps the number encoder and decoder of recursiveMemNet.
         words: the word of each row of the embedding table; by default those of the published code.
-        overwrite: replace a checkpoint at ``output_folder``. It is kept as ``<folder>.before``.
+        overwrite: replace a checkpoint at ``output_folder``. It is kept as ``<folder>.before``, or, if there is one,
+            as ``<folder>.before-2`` and so on.
 
     Returns:
         The model, in evaluation mode.
@@ -54,6 +58,8 @@ def convert(
     """
     weights = read_state_dict(source_file)
     model = _plan(weights, options or {}, task_options or {}, words).model(weights)
+    if overwrite and (kept := checkpoint.keep_copy(output_folder)) is not None:
+        _logger.info("the checkpoint that was in %s is kept as %s", output_folder, kept)
     checkpoint.save(output_folder, model, overwrite=overwrite)
     return model
 
