@@ -19,6 +19,7 @@ from treemem.trees.tree import Tree
 
 _LARGEST = float(np.finfo(np.float32).max)
 _ROWS_AT_ONCE = 4096
+_MOST_DIGITS = 9  # of the width of vectors
 FILES = {"train": "train.txt", "validation": "dev.txt", "test": "test.txt"}
 
 
@@ -115,7 +116,10 @@ def read_word_vectors(path: str | os.PathLike[str], wanted: Container[str]) -> F
                 continue
             spaces = line.count(b" ")
             if number == 1 and spaces == 1 and all(part.isdigit() for part in line.split(b" ")):
-                width = int(line.split(b" ")[1])
+                digits = line.split(b" ")[1].lstrip(b"0")
+                if len(digits) > _MOST_DIGITS:
+                    raise ParseError(f"a header with a width of {len(digits)} digits").at(number, name)
+                width = int(digits or b"0")
                 continue
             has_vectors = True
             width = width or spaces

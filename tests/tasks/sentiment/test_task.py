@@ -321,6 +321,17 @@ def test_an_uneven_line_is_told_with_its_place(line: str, problem: str, tmp_path
     assert "vectors.txt, line 2" in str(error.value)
 
 
+def test_a_header_of_thousands_of_digits_is_refused_and_leading_zeros_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    for digits in ("9" * 5000, "1" * 10):
+        path.write_text(f"1 {digits}\na 1 2\n")
+        with pytest.raises(ParseError, match=rf"a header with a width of {len(digits)} digits") as error:
+            read_word_vectors(path, {"a"})
+        assert "vectors.txt, line 1" in str(error.value)
+    path.write_text(f"{'9' * 5000} {'0' * 5000}2\na 1 2\n")
+    assert read_word_vectors(path, {"a"}).vectors.tolist() == [[1, 2]]
+
+
 def test_vectors_of_another_width_than_asked_for_are_refused(folder: Path, vectors: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"have 3 numbers, and vector_size is 300"):
         _ = Sentiment(path=str(folder), vectors=str(vectors), vector_size=300).vocabulary
