@@ -26,6 +26,7 @@ from treemem.cli import (
     label,
     parse,
     predict,
+    queue,
     reproduce,
     sweep,
     tasks,
@@ -49,6 +50,7 @@ COMMANDS: dict[str, Command] = {command.name: command for command in (
     compare.COMMAND,
     sweep.COMMAND,
     reproduce.COMMAND,
+    queue.COMMAND,
     convert.COMMAND,
     bench.COMMAND,
 )}  # fmt: skip

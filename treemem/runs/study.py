@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -29,9 +29,11 @@ from treemem.model import Model
 from treemem.model_digest import weights_digest
 from treemem.networks import NetworkConfig
 from treemem.records import check_writable, locked, read_records, write_records, writing
+from treemem.runs.environment import environment
 from treemem.runs.evaluate import evaluate
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
+from treemem.runs.trainer import FitResult
 from treemem.task import Task
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
@@ -71,6 +73,7 @@ def run_study(
     files: Mapping[str, Forest] | None = None,
     splits: Sequence[str] = SPLITS,
     processes: int = 1,
+    only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Run everything that is not recorded yet. Return all records, in the order of ``runs``.
 
@@ -80,10 +83,12 @@ def run_study(
 
     A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (name and options), ``training``,
     ``data`` (name and hash), ``files`` (hashes by name), ``weights`` (a hash), ``parameters``, ``best_epoch``,
-    ``epochs``, ``seconds`` (of training and validation), ``trees_per_second``, and by split or file ``scores`` (see
-    :func:`recorded_scores`), ``right`` (which examples are correct, :func:`right_answers`; not for ``train``) and, for
-    binary tasks, ``odds`` (a histogram of the log odds, :class:`OddsCount`). Fields that are newer than a record are
-    None.
+    ``epochs``, ``seconds`` (of training and validation), ``compute_seconds`` (of training alone, as in ``budget`` of
+    :class:`TrainingOptions`), ``curve`` (with a budget: the seconds and the monitored metric of each evaluation),
+    ``trees_per_second``, ``environment`` (see :func:`treemem.runs.environment.environment`), and by split or file
+    ``scores`` (see :func:`recorded_scores`), ``right`` (which examples are correct, :func:`right_answers`; not for
+    ``train``) and, for binary tasks, ``odds`` (a histogram of the log odds, :class:`OddsCount`). Fields that are newer
+    than a record are None.
 
     Args:
         task: what to learn.
@@ -94,6 +99,7 @@ def run_study(
         files: further labelled trees to score, by name.
         splits: the splits to score. Leave the test split out while you make choices.
         processes: runs at a time, each with the ``threads`` of its training.
+        only: names of the runs to do now; the records of the others are not returned. None: all.
 
     Raises:
         RecipeError: two runs with one name, or an invalid name; a record of a run with other options; trees that
@@ -117,7 +123,8 @@ def run_study(
             check_same(run, run.task or task, hashes[run.data], records[run.name], results, folder)
     file_hashes = {name: task.examples(forest).digest() for name, forest in files.items()}
     whole = {run.name for run in runs if _is_whole(records.get(run.name), splits, file_hashes)}
-    waiting = [run for run in runs if run.name not in whole]
+    chosen = set(names if only is None else only)
+    waiting = [run for run in runs if run.name in chosen and run.name not in whole]
     digests = {**hashes, **file_hashes}
     if waiting:
         with writing(results.parent):
@@ -140,7 +147,7 @@ def run_study(
         _logger.info("%s: done, %.0f s of training (%d of %d)", job.run.name, done["seconds"], len(whole), len(runs))
     if failed:
         raise failed[0]
-    return [records[name] for name in names]
+    return [records[name] for name in names if name in chosen]
 
 
 def _holds(path: Path, task: Task, digest: str) -> bool:
@@ -349,11 +356,25 @@ def _record(job: _Job) -> dict[str, Any]:
         "best_epoch": result.best_epoch,
         "epochs": len(result.records),
         "seconds": sum(record["seconds"] + record.get("validation_seconds", 0.0) for record in result.records),
+        "compute_seconds": sum(record["compute_seconds"] for record in result.records),
+        "curve": _curve(result, task) if run.training.budget is not None else None,
         "trees_per_second": result.trees_per_second,
+        "environment": environment(),
         "scores": scores,
         "right": right,
         "odds": odds,
     }
+
+
+def _curve(result: FitResult, task: Task) -> list[list[float]]:
+    """Return the seconds of computing at each evaluation, and the monitored metric there."""
+    seconds = np.cumsum([record["compute_seconds"] for record in result.records]).tolist()
+    name = f"validation_{task.monitor.metric}"
+    return [
+        [round(spent, 1), round(record[name], 4)]
+        for spent, record in zip(seconds, result.records, strict=True)
+        if name in record
+    ]
 
 
 def _trees(job: _Job, name: str, digest: str) -> Forest:

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from treemem.errors import RecipeError, near_names
 from treemem.networks import NetworkTable
 from treemem.plain_yaml import load_yaml
-from treemem.records import replacing, write_records, writing
+from treemem.records import locked, replacing, write_records, writing
 from treemem.runs.recipe import Recipe, load_recipe, load_task_data, parse_recipe, recipe_fields
 from treemem.runs.study import StudyRun, of_one_form, read_study, run_study
 from treemem.task import TASKS, Task, task_folder
@@ -238,16 +238,24 @@ class DataSets:
         Raises:
             RecipeError: there is no such data set, or it needs the user's data folder.
         """
-        if name not in self._entries:
-            raise RecipeError(f"no data set {name!r}; there are {', '.join(self._entries)}")
+        if not self.has(name):
+            return None
         entry = self._entries[name]
         file = self._file(entry)
-        if file is not None and file not in self.files:
-            return None
         if name not in self._made:
             users = file is not None or "{data}" in str(self._described(entry))
             self._made[name] = self._make(entry) if users else self._kept(name, entry)
         return self._made[name]
+
+    def has(self, name: str) -> bool:
+        """Return whether :meth:`find` finds a data set; without making it.
+
+        Raises:
+            RecipeError: there is no such data set.
+        """
+        if name not in self._entries:
+            raise RecipeError(f"no data set {name!r}; there are {', '.join(self._entries)}")
+        return self._file(self._entries[name]) in (None, *self.files)
 
     def _file(self, entry: Mapping[str, Any]) -> str | None:
         """Return the name of the user's file that a data set is made of, if there is one."""
@@ -263,12 +271,17 @@ class DataSets:
     def _kept(self, name: str, entry: Mapping[str, Any]) -> Forest:
         """Return a data set from the folder; make it if it is missing or has other options."""
         folder = self._folder / name
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(self._folder / f"{name} (being made)"):  # several processes may run one study
+            return self._made_once(folder, entry)
+
+    def _made_once(self, folder: Path, entry: Mapping[str, Any]) -> Forest:
         made_from = json.dumps({"task": self._study.folder.task.version, **self._described(entry)}, sort_keys=True)
         if (folder / _MADE).exists() and (folder / _MADE).read_text(encoding="utf-8") == made_from:
             return Forest.load(folder)
         forest = self._make(entry)
         with writing(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
             (folder / _MADE).unlink(missing_ok=True)
             forest.save(folder)
             with replacing(folder / _MADE) as temporary:
@@ -346,6 +359,7 @@ def run_study_file(
     data: Path | None = None,
     files: Mapping[str, Path] | None = None,
     processes: int = 1,
+    only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Run everything of a study that is not recorded yet. Return all records of its runs.
 
@@ -357,6 +371,7 @@ def run_study_file(
         data: the user's data folder.
         files: the user's files by name.
         processes: runs at a time.
+        only: names of the runs to do now, without the measurements of the study. None: all.
 
     Raises:
         RecipeError: as :func:`treemem.runs.run_study`; a data set needs a file or folder that is not given.
@@ -381,7 +396,10 @@ def run_study_file(
             files=further,
             splits=study.splits,
             processes=processes,
+            only=only,
         )
+    if only is not None:
+        return records
     done = StudyResults(study, planned, records, sets, further, folder, results, page)
     for name, fields in study.measurements.items():
         _measure(done, results / f"{name}.jsonl", fields)

@@ -1,0 +1,238 @@
+"""A comparison at equal cost: every network trains for the same seconds of computing, after the same trials.
+
+``studies/learned.yaml`` says with what. A row is a network; its records are ``learned-PART/ROW.jsonl``. Those of all
+trials are ``learned-PART/trials.jsonl``. ``treemem queue`` runs row after row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from treemem.errors import CellError
+from treemem.networks import NetworkConfig
+from treemem.plain_yaml import load_yaml
+from treemem.records import locked, write_records, writing
+from treemem.runs.options import TrainingOptions
+from treemem.runs.page_tables import Records, seed_of_record
+from treemem.runs.recipe import Recipe
+from treemem.runs.study import StudyRun, read_study, run_study
+from treemem.runs.study_file import DataSets, Study, StudyFolder
+from treemem.runs.trainer import DivergedError
+from treemem.task import TASKS
+from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, divided, measure_trees
+from treemem.trees.forest import Forest
+
+STUDY = "learned"
+_TRIALS = "trials"
+_DATA = "data"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An optimiser and a learning rate, and how good a short run with them was.
+
+    Attributes:
+        optimizer, rate: what was tried.
+        accuracy: the best on validation; None: the loss was not finite.
+    """
+
+    optimizer: str
+    rate: float
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class LearnedPart(Part):
+    """One task of the comparison.
+
+    Attributes:
+        data_set: the name of the data to train on, in the studies of the task.
+        beyond: names of the data sets that are together the test beyond training. Empty: the test examples of higher
+            groups than any training example.
+        files: names of further data sets to score.
+        optimizers: name of an optimiser to ``rates``, the learning rates to try, and further training options.
+        trial: the training options of a trial.
+        wide: rows at their published size, each a ``network`` and its ``options``, beside those of equal weights.
+        first: rows that run before the others.
+        unscored: name of a row to the sets that would take it hours to score.
+    """
+
+    data_set: str = STUDY
+    beyond: Sequence[str] = ()
+    files: Sequence[str] = ()
+    optimizers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trial: Mapping[str, Any] = field(default_factory=dict)
+    wide: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    first: Sequence[str] = ()
+    unscored: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The part as a recipe, with each network at the size that matches ``weights``, or at its published size."""
+        matched = super().recipe
+        wide = {row: NetworkConfig(**fields) for row, fields in self.wide.items()}
+        return dataclasses.replace(matched, networks={**matched.networks, **wide})
+
+    @property
+    def order(self) -> list[str]:
+        """All rows, in the order in which they run."""
+        return list(dict.fromkeys([*self.first, *self.recipe.networks]))
+
+    def options_of(self, optimizer: str, rate: float, seed: int, **changes: Any) -> TrainingOptions:
+        """Return the options of a run."""
+        own = {name: value for name, value in self.optimizers[optimizer].items() if name != "rates"}
+        fields = {**own, **changes, "optimizer": optimizer, "learning_rate": rate, "seed": seed}
+        return dataclasses.replace(self.recipe.training, **fields)
+
+    def run_with(self, row: str, chosen: Trial, seed: int) -> StudyRun:
+        """Return a run of a row for the whole budget."""
+        name = f"{row}/{chosen.optimizer}-{chosen.rate:g}/seed-{seed}"
+        return StudyRun(name, row, self.recipe.networks[row], self.options_of(chosen.optimizer, chosen.rate, seed))
+
+    def trial_of(self, row: str, trial: Trial) -> StudyRun:
+        """Return the short run of a trial."""
+        training = self.options_of(trial.optimizer, trial.rate, self.seeds[0], **self.trial)
+        return StudyRun(f"{row}/trial/{trial.optimizer}-{trial.rate:g}", row, self.recipe.networks[row], training)
+
+    def next_trial(self, done: Sequence[Trial]) -> Trial | None:
+        """Return what to try next; None if the trials of a row are done.
+
+        First all rates of all optimisers. If the best of them is the lowest or the highest of its optimiser, one
+        more beyond it.
+        """
+        known = {(each.optimizer, each.rate) for each in done}
+        planned = [Trial(name, rate) for name, own in self.optimizers.items() for rate in own["rates"]]
+        for trial in planned:
+            if (trial.optimizer, trial.rate) not in known:
+                return trial
+        if len(done) > len(planned):
+            return None
+        best = best_trial(done)
+        if best is None:
+            return None
+        rates = sorted(self.optimizers[best.optimizer]["rates"])
+        step = rates[1] / rates[0]
+        if best.rate == rates[0]:
+            return Trial(best.optimizer, _rounded(best.rate / step))
+        return Trial(best.optimizer, _rounded(best.rate * step)) if best.rate == rates[-1] else None
+
+    def file_of(self, results: Path, row: str) -> Path:
+        """Return the file of a row's records."""
+        return results / self.title / f"{re.sub('[^a-z0-9+]+', '-', row.lower())}.jsonl"
+
+    def trials(self, results: Path, row: str) -> list[Trial]:  # type: ignore[override]
+        """Return the recorded trials of a row."""
+        recorded = read_study(results / self.title / f"{_TRIALS}.jsonl")
+        return [
+            Trial(each["optimizer"], each["learning_rate"], each["accuracy"]) for each in recorded if each["row"] == row
+        ]
+
+    def records(self, results: Path, row: str) -> Records:
+        """Return the records of a row's runs with the chosen rate, in the order of the seeds."""
+        found = {seed_of_record(each): each for each in read_study(self.file_of(results, row))}
+        return [found[seed] for seed in self.seeds if seed in found]
+
+    def is_done(self, results: Path, row: str) -> bool:
+        """Return whether all runs of a row are recorded; of a row that cannot be trained, its trials."""
+        trials = self.trials(results, row)
+        if self.next_trial(trials) is not None:
+            return False
+        return best_trial(trials) is None or len(self.records(results, row)) == len(self.seeds)
+
+
+def best_trial(trials: Sequence[Trial]) -> Trial | None:
+    """Return the trial with the best accuracy, the first of equals; None if no loss stayed finite."""
+    finite = [each for each in trials if each.accuracy is not None]
+    return max(finite, key=lambda each: each.accuracy or 0.0, default=None)
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.6g}")
+
+
+def learned_parts() -> dict[str, LearnedPart]:
+    """Return the parts of the study by their names."""
+    fields = load_yaml((FOLDER.path / "studies" / f"{STUDY}.yaml").read_text(encoding="utf-8"))
+    parts: dict[str, dict[str, Any]] = fields.pop("parts")
+    return {
+        name: LearnedPart(**{"study": STUDY, "name": name, "data": {}, "rates": (), **fields, **own})
+        for name, own in parts.items()
+    }
+
+
+def run_row(
+    part: LearnedPart,
+    row: str,
+    *,
+    runs: Path,
+    results: Path,
+    data: Path | None = None,
+    files: Mapping[str, Path] | None = None,
+) -> None:
+    """Run what is not recorded of a row: its trials, then all seeds with what was best, and the trees that it induces.
+
+    Args:
+        part: the task.
+        row: of the comparison.
+        runs: folder for runs; ``comparison/learned-PART`` is made in it.
+        results: folder of the records.
+        data: the user's data folder.
+        files: the user's files by name.
+
+    Raises:
+        RecipeError: as :func:`treemem.runs.run_study`; a data set needs a file or folder that is not given.
+    """
+    folder = runs / FOLDER.name / part.title
+    sets = DataSets(Study(StudyFolder.find(part.task), part.title), runs / part.task / _DATA, data, files)
+    task = TASKS.find(part.task)(**part.task_options)
+    within, beyond = _tests(part, sets)
+    further = {name: sets[name] for name in part.files if sets.has(name)}
+    scored = {BEYOND: beyond, **further}
+    scored = {name: forest for name, forest in scored.items() if name not in part.unscored.get(row, ())}
+    while (trial := part.next_trial(part.trials(results, row))) is not None:
+        _record_trial(part, row, trial, within, folder, results)
+    best = best_trial(part.trials(results, row))
+    if best is None:
+        return
+    file = part.file_of(results, row)
+    planned = [part.run_with(row, best, seed) for seed in part.seeds]
+    done = run_study(
+        task, planned, {_DATA: within}, folder=folder, results=file, files=scored, splits=["validation", "test"]
+    )
+    if BEYOND in scored:
+        measure_trees(part, row, done, folder, file.with_name(f"{file.stem}-trees.jsonl"), within, beyond)
+
+
+def _tests(part: LearnedPart, sets: DataSets) -> tuple[Forest, Forest]:
+    """Return the data to train on, and the test beyond training."""
+    forest = sets[part.data_set]
+    if part.beyond:
+        return forest, Forest.concatenate([sets[name] for name in part.beyond])
+    return divided(TASKS.find(part.task)(**part.task_options), forest)
+
+
+def _record_trial(part: LearnedPart, row: str, trial: Trial, within: Forest, folder: Path, results: Path) -> None:
+    """Train and record a trial. Only its accuracy on validation is kept."""
+    task = TASKS.find(part.task)(**part.task_options)
+    run = part.trial_of(row, trial)
+    file = folder / f"{_TRIALS} {part.file_of(results, row).stem}.jsonl"
+    fields: dict[str, Any] = {"row": row, "optimizer": trial.optimizer, "learning_rate": trial.rate}
+    try:
+        (done,) = run_study(task, [run], {_DATA: within}, folder=folder, results=file, splits=["validation"])
+        accuracy = done["scores"]["validation"]["accuracy"][-1]
+        fields |= {name: done[name] for name in ("parameters", "epochs", "compute_seconds", "environment")}
+    except (DivergedError, CellError):
+        accuracy = None
+    place = results / part.title / f"{_TRIALS}.jsonl"
+    with writing(place.parent):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
+        known = read_study(place)
+        names = ("parameters", "epochs", "compute_seconds", "environment")
+        write_records(place, [*known, {**dict.fromkeys(names), **fields, "accuracy": accuracy}])

@@ -1,0 +1,262 @@
+"""The queue of long studies: what is done of each, what remains, and workers that run it, one thread each.
+
+``queue.yaml`` lists the studies in order. A job is a run of a study, the measurements of a study whose runs are all
+recorded, or a row of the comparison ``learned``. A worker takes the first job that is neither done nor taken. It holds
+the job's lock while it runs it. So workers of several processes and machines can share a folder of runs, and a job of a
+killed worker is free again and resumes from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from treemem.errors import RecipeError, TreememError, near_names
+from treemem.plain_yaml import load_yaml
+from treemem.records import replacing, writing
+from treemem.runs.results_page import write_page
+from treemem.runs.study import read_study
+from treemem.runs.study_file import DataSets, Study, StudyFolder, run_study_file
+from treemem.tasks.comparison.comparison import FOLDER
+from treemem.tasks.comparison.learned import STUDY, learned_parts, run_row
+
+QUEUE = Path(__file__).with_name("queue.yaml")
+_LOCKS = "queue"
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are.
+
+    Attributes:
+        runs: folder of the runs.
+        results: folder of the records of all tasks, such as ``docs/results``.
+        data: the user's folder of published files.
+    """
+
+    runs: Path
+    results: Path
+    data: Path | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A study in the queue.
+
+    Attributes:
+        study: ``TASK/STUDY``, or ``comparison/learned-PART``.
+        hours: of one core, estimated.
+        data: the folder within that of the published files that the study calls ``{data}``.
+        files: names of further files of the study to their places within the folder of the published files.
+    """
+
+    study: str
+    hours: float
+    data: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def jobs(self, places: Places) -> list[Job]:
+        """Return the jobs of the study in their order."""
+        task, _, name = self.study.rpartition("/")
+        folder = None if self.data is None or places.data is None else places.data / self.data
+        files = {name: places.data / path for name, path in self.files.items()} if places.data is not None else {}
+        if task == FOLDER.name:
+            return _rows(name, places, folder, files)
+        return _runs(StudyFolder.find(task).study(name), places, folder, files)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something to run that a worker takes as a whole.
+
+    Attributes:
+        name: names its lock too.
+        is_done: whether its records are there.
+        is_ready: whether what it needs is there.
+        run: runs or resumes it.
+    """
+
+    name: str
+    is_done: Callable[[], bool]
+    run: Callable[[], object]
+    is_ready: Callable[[], bool] = lambda: True
+
+
+def read_queue(path: Path = QUEUE) -> list[Entry]:
+    """Return the studies of a queue.
+
+    Raises:
+        RecipeError: the file is not a list of entries.
+    """
+    try:
+        entries = load_yaml(path.read_text(encoding="utf-8"))
+        return [Entry(**entry) for entry in entries]
+    except (OSError, UnicodeDecodeError, TypeError) as error:
+        raise RecipeError(f"cannot read the queue {path}: {error}; write a list of studies with their hours") from error
+
+
+def chosen_entries(entries: Sequence[Entry], studies: Sequence[str]) -> list[Entry]:
+    """Return the entries of some studies, in the order of the queue; all of them if no study is named.
+
+    Raises:
+        RecipeError: a study is not in the queue.
+    """
+    known = [entry.study for entry in entries]
+    for study in studies:
+        if study not in known:
+            raise RecipeError(f"the queue has no study {study!r}{near_names(study, known)}; it has {', '.join(known)}")
+    return [entry for entry in entries if not studies or entry.study in studies]
+
+
+def _rows(title: str, places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:
+    parts = {part.title: part for part in learned_parts().values()}
+    if title not in parts:
+        raise RecipeError(f"{FOLDER.name} has no part {title!r} of {STUDY}; there are {', '.join(parts)}")
+    part, results = parts[title], places.results / FOLDER.page
+
+    def job(row: str) -> Job:
+        return Job(
+            f"{FOLDER.name}/{title}/{row}",
+            lambda: part.is_done(results, row),
+            lambda: run_row(part, row, runs=places.runs, results=results, data=data, files=files),
+        )
+
+    return [job(row) for row in part.order]
+
+
+def _runs(study: Study, places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:
+    task = study.folder.task.name
+    results, page = places.results / study.folder.page, places.results / f"{study.folder.page}.md"
+    file, marker = results / f"{study.name}.jsonl", places.runs / _LOCKS / f"{task} {study.name} measured"
+    sets = DataSets(study, places.runs / task / "data", data, files)
+    planned = study.runs(data)
+    parts = {*study.splits, *(name for name in study.files if sets.has(name))}
+
+    def recorded() -> set[str]:
+        return {record["run"] for record in read_study(file) if parts <= record["scores"].keys()}
+
+    def run(only: Sequence[str] | None) -> None:
+        options: dict[str, Any] = {"runs": places.runs, "results": results, "page": page, "data": data, "files": files}
+        run_study_file(study, **options, only=only)
+
+    def digest() -> str:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+    def measure() -> None:
+        run(None)
+        with writing(marker), replacing(marker) as temporary:
+            temporary.write_text(digest(), encoding="utf-8")
+
+    def job(name: str) -> Job:
+        return Job(f"{task}/{study.name}: {name}", lambda: name in recorded(), lambda: run([name]))
+
+    names = [each.name for each in planned]
+    jobs = [job(name) for name in names]
+    if study.measurements:
+        jobs.append(
+            Job(
+                f"{task}/{study.name}: measurements",
+                lambda: marker.exists() and file.exists() and marker.read_text(encoding="utf-8") == digest(),
+                measure,
+                lambda: recorded().issuperset(names),
+            )
+        )
+    return jobs
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """How far a study of the queue is: the number of its jobs, of those done, and the estimated hours that are left."""
+
+    study: str
+    jobs: int
+    done: int
+    hours: float
+
+
+def remaining(entries: Sequence[Entry], places: Places) -> Iterator[Remaining]:
+    """Yield how far each study is."""
+    for entry in entries:
+        done = [job.is_done() for job in entry.jobs(places)]
+        yield Remaining(entry.study, len(done), sum(done), entry.hours * (1 - sum(done) / max(1, len(done))))
+
+
+def run_queue(entries: Sequence[Entry], places: Places, processes: int) -> dict[str, str]:
+    """Run everything that is not done, with ``processes`` jobs at a time. Return the errors of failed jobs by name.
+
+    A failed job does not stop the others. The same call tries it again.
+    """
+    with writing(places.runs):
+        (places.runs / _LOCKS).mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    errors: Any = context.SimpleQueue()
+    workers = [context.Process(target=_work, args=(entries, places, errors)) for _ in range(processes)]
+    for worker in workers:
+        worker.start()
+    try:
+        for worker in workers:
+            worker.join()
+    except BaseException:  # Ctrl-C
+        for worker in workers:
+            worker.terminate()  # a run may be ended at any moment; its last checkpoint is whole
+        raise
+    if any(worker.exitcode for worker in workers):
+        raise RecipeError("a worker of the queue ended before its time; the same command goes on where it stopped")
+    failed: dict[str, str] = {}
+    while not errors.empty():
+        failed |= errors.get()
+    return failed
+
+
+def _work(entries: Sequence[Entry], places: Places, errors: Any) -> None:
+    """Do one job after the other until none is left that could be taken."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    jobs = [job for entry in entries for job in entry.jobs(places)]
+    failed: dict[str, str] = {}
+    while any(_taken(job, places, failed) for job in jobs if job.name not in failed):
+        pass
+    errors.put(failed)
+
+
+def _taken(job: Job, places: Places, failed: dict[str, str]) -> bool:
+    """Do a job if it is open and no other worker has it; return whether it was done or failed here."""
+    if job.is_done() or not job.is_ready():
+        return False
+    try:
+        held = FileLock(places.runs / _LOCKS / f"{job.name.replace('/', ' ')}.lock", timeout=0).acquire()
+    except Timeout:
+        return False
+    with held:
+        if job.is_done():
+            return False
+        _logger.info("%s: begins", job.name)
+        try:
+            job.run()
+        except TreememError as error:
+            failed[job.name] = str(error)
+            _logger.error("%s: failed: %s", job.name, error)
+        return True
+
+
+def write_pages(entries: Sequence[Entry], places: Places) -> list[Path]:
+    """Write the pages of the tasks of some studies. Return their places."""
+    folders: dict[str, StudyFolder] = {}
+    for entry in entries:
+        task = entry.study.rpartition("/")[0]
+        folder = FOLDER if task == FOLDER.name else StudyFolder.find(task)
+        folders[folder.page] = folder
+    pages = []
+    for name, folder in folders.items():
+        page = places.results / f"{name}.md"
+        if any((places.results / name).glob("*.jsonl")):
+            write_page(folder, places.results / name, page)
+            pages.append(page)
+    return pages
