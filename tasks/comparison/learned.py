@@ -1,6 +1,6 @@
 """A comparison at equal cost: every network trains for the same seconds of computing, after the same trials.
 
-``studies/learned.yaml`` says with what. A row is a network; its records are ``learned-PART/ROW.jsonl``. Those of all
+``learned.yaml`` says with what. A row is a network; its records are ``learned-PART/ROW.jsonl``. Those of all
 trials are ``learned-PART/trials.jsonl``. ``treemem queue`` runs row after row.
 """
 
@@ -158,12 +158,17 @@ def _rounded(rate: float) -> float:
 
 def learned_parts() -> dict[str, LearnedPart]:
     """Return the parts of the study by their names."""
-    fields = load_yaml((FOLDER.path / "studies" / f"{STUDY}.yaml").read_text(encoding="utf-8"))
+    fields = load_yaml(FOLDER.path.joinpath(f"{STUDY}.yaml").read_text(encoding="utf-8"))
     parts: dict[str, dict[str, Any]] = fields.pop("parts")
     return {
         name: LearnedPart(**{"study": STUDY, "name": name, "data": {}, "rates": (), **fields, **own})
         for name, own in parts.items()
     }
+
+
+def chosen_learned_parts(names: Sequence[str]) -> list[LearnedPart]:
+    """Return the parts that ``learned`` or ``learned-PART`` name; names of other studies have no effect."""
+    return [part for part in learned_parts().values() if {STUDY, part.title} & {*names}]
 
 
 def run_row(

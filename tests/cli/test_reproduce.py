@@ -33,7 +33,7 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
             "there are no records in none; name studies of listops to run: beam_trees, ",
         ),
         (["listops", "small", "--files", "x"], "--files x: write NAME=PATH"),
-        (["comparison", "--files", "x=x"], "--files x=x: comparison scores no further files"),
+        (["comparison", "--files", "x=x"], "--files x=x: only the study learned of comparison scores further files"),
         (["listops", "--page", "none/page.md"], "there is no folder none"),
         (["comparison", "smal"], "comparison has no study 'smal'; did you mean small"),
         (["comparison", "published-logic"], "the part published-logic needs --data, the folder of the published files"),

@@ -37,13 +37,14 @@ def _run(options: Namespace) -> None:
     from treemem.runs.results_page import write_page
     from treemem.runs.study_file import StudyFolder, run_study_file
     from treemem.tasks.comparison.comparison import FOLDER, chosen_parts, run_part
+    from treemem.tasks.comparison.learned import STUDY, chosen_learned_parts, run_row
 
     folder = FOLDER if options.task == FOLDER.name else StudyFolder.find(options.task)
     results = Path(options.results or Path("docs/results", folder.page))
     page = Path(options.page or Path("docs/results", f"{folder.page}.md"))
     check_writable(page, overwrite=True)
-    if options.files and folder is FOLDER:
-        raise UsageError(f"--files {options.files[0]}: {FOLDER.name} scores no further files")
+    if options.files and folder is FOLDER and not chosen_learned_parts(options.studies):
+        raise UsageError(f"--files {options.files[0]}: only the study {STUDY} of {FOLDER.name} scores further files")
     if options.networks and folder is not FOLDER:
         raise UsageError(f"--networks {options.networks[0]}: only {FOLDER.name} takes networks")
     files = {}
@@ -54,7 +55,12 @@ def _run(options: Namespace) -> None:
         files[name] = Path(path)
     runs, data = Path(options.runs), None if options.data is None else Path(options.data)
     if folder is FOLDER:
-        for part in chosen_parts(options.studies, options.networks):
+        learned = chosen_learned_parts(options.studies)
+        for row_part in learned:
+            for row in row_part.order:
+                run_row(row_part, row, runs=runs, results=results, data=data, files=files)
+        others = [name for name in options.studies if name not in {STUDY, *(each.title for each in learned)}]
+        for part in chosen_parts(others, options.networks):
             run_part(
                 part,
                 runs=runs,
@@ -79,7 +85,7 @@ COMMAND = Command(
     description=(
         "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. A recorded run is not\n"
         "run again, so the same command continues after an interruption. `comparison` runs every encoder on several\n"
-        "tasks; its studies are small and published, and small-logic is one part of small."
+        "tasks; its studies are learned, small and published; small-logic is one part of small."
     ),
     examples=("treemem reproduce listops", "treemem reproduce comparison"),
     add_arguments=_add_arguments,

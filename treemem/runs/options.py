@@ -49,11 +49,6 @@ class TrainingOptions:
 
     Attributes:
         epochs: passes over the training examples, unless there is a ``budget``.
-        budget: seconds of computing for all training steps, so that networks of any speed get the same: CPU seconds of
-            the process on a CPU, seconds of the clock on a GPU. They include the making of batches, not validation. An
-            epoch is then one of ``epochs`` equal parts of the budget; pass follows pass over the examples, and a
-            schedule falls with the spent part. The number of steps depends on the machine, so a second run with the
-            same seed may give other numbers. None: no budget.
         batch_size: examples in a step, over all processes together.
         nodes_per_batch: the most nodes in a step, instead of ``batch_size``; equal subtrees count each time.
         sort_by_height, sort_by_length: make batches of examples of similar height or number of tokens; see
@@ -87,6 +82,11 @@ class TrainingOptions:
         seed: of the weights, the order of the examples and dropout.
         clip: the largest norm of a gradient; longer ones are scaled down. None: no limit.
         patience: stop after this many evaluations without a better value. None: never.
+        budget: seconds of computing for all training steps, so that networks of any speed get the same: CPU seconds of
+            the process on a CPU, seconds of the clock on a GPU. They include the making of batches, not validation. An
+            epoch is then one of ``epochs`` equal parts of the budget; pass follows pass over the examples, and a
+            schedule falls with the spent part. The number of steps depends on the machine, so a second run with the
+            same seed may give other numbers. None: no budget.
         share_subtrees: compute equal subtrees of a batch once. Results are the same except for rounding; with dropout,
             equal subtrees drop the same units.
         evaluate_every: epochs between two evaluations on the validation examples. The last epoch is always evaluated.
@@ -108,7 +108,6 @@ class TrainingOptions:
     """
 
     epochs: int = 30
-    budget: float | None = None
     batch_size: int = 256
     nodes_per_batch: int | None = None
     sort_by_height: bool = False
@@ -131,6 +130,7 @@ class TrainingOptions:
     seed: int = 12093
     clip: float | None = None
     patience: int | None = None
+    budget: float | None = None
     share_subtrees: bool = True
     evaluate_every: int = 1
     evaluation_batch_size: int = 1024
