@@ -226,7 +226,7 @@ class Model(nn.Module):
         targets, a DataFrame with a column for each. Both have its index.
 
         Raises:
-            RecipeError: a DataFrame without the column of the examples.
+            RecipeError: a DataFrame without the column of the examples, or with equal names of columns or rows.
             ParseError: a text that is no example of the task; its ``line`` is the text's place, from 1.
             VocabularyError: a label that the model does not know.
             GraphError: a tree that is no example of the task, or what is no list of texts and trees.
@@ -244,6 +244,7 @@ class Model(nn.Module):
         import pandas  # type: ignore[import-untyped]
 
         reader = self.task.reader
+        check_frame(frame, is_joined=True)
         check_columns("the DataFrame", reader.example_fields, list(map(str, frame.columns)))
         nodes = []
         for place, record in zip(frame.index, frame.to_dict("records"), strict=True):
@@ -261,6 +262,23 @@ def is_data_frame(data: object) -> bool:
     """Whether this is a DataFrame of pandas, which is not imported for it."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
+def check_frame(frame: Any, *, is_joined: bool = False) -> None:
+    """Check that a DataFrame names its columns differently and, if answers are joined to it, its rows.
+
+    Raises:
+        RecipeError: two columns or, with ``is_joined``, two rows have one name.
+    """
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()].tolist()[0]
+        raise RecipeError(f"the DataFrame has two columns {twice!r}; rename one of them")
+    if is_joined and not frame.index.is_unique:
+        twice = frame.index[frame.index.duplicated()].tolist()[0]
+        raise RecipeError(
+            f"the index of the DataFrame has {twice!r} twice, so predictions could be joined to the wrong rows; give "
+            "it another index with frame.reset_index(drop=True)"
+        )
 
 
 def weights_of(

@@ -156,6 +156,11 @@ class Task(ABC):
         return None
 
     @property
+    def has_threshold(self) -> bool:
+        """Whether a threshold of the probability decides the answer."""
+        return False
+
+    @property
     def output_names(self) -> tuple[Any, ...] | None:
         """The names of the columns of :meth:`predicted`, if it has several."""
         return self.class_names
@@ -333,7 +338,7 @@ class Task(ABC):
             kept: what :meth:`kept` returned, of all examples.
             targets: of these examples, as far as they are known.
             temperature: of the model.
-            threshold: probability above which a binary task says yes.
+            threshold: probability above which a task with :attr:`has_threshold` says yes.
         """
 
     def predicted(self, kept: Any, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
@@ -369,6 +374,11 @@ class ClassificationTask(Task):
 
     reads_roots_only: ClassVar[bool] = True
 
+    @property
+    def has_threshold(self) -> bool:
+        """Whether the answer is yes or no, or one of two classes, of which the second one has the threshold."""
+        return self.class_names is None or len(self.class_names) == 2
+
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
         """Return the cross-entropy."""
         return SumCount(functional.cross_entropy(outputs, targets["label"], reduction="sum"), float(len(outputs)))
@@ -402,7 +412,10 @@ class ClassificationTask(Task):
     def answers(
         self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
     ) -> list[Answer]:
-        """Return 1 or 0 and the probability of yes; or the name of the likeliest class and its probability."""
+        """Return 1 or 0 and the probability of yes; or the name of the likeliest class and its probability.
+
+        Of two classes the answer is the second one if its probability is above the threshold, else the first one.
+        """
         if not len(kept):
             return []
         found = self.predicted(kept, targets, temperature=temperature)
@@ -411,9 +424,11 @@ class ClassificationTask(Task):
             said: list[Any] = (found > threshold).astype(np.int64).tolist()
             chances = found.tolist()
         else:
-            places = found.argmax(1)
-            said = [int(place) if names is None else names[place] for place in places.tolist()]
-            chances = found.max(1).tolist()
+            is_bad = np.isnan(found).any(1)
+            places = found[:, 1] > threshold if found.shape[1] == 2 else found.argmax(1)
+            chosen = places.astype(np.int64)
+            said = [int(place) if names is None else names[place] for place in chosen.tolist()]
+            chances = np.where(is_bad, np.nan, found[np.arange(len(found)), chosen]).tolist()
         pairs = zip(said, chances, strict=True)
         return [Answer(None, None) if math.isnan(chance) else Answer(word, chance) for word, chance in pairs]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,8 +17,8 @@ from numpy.typing import NDArray
 
 from treemem.checked_options import checked_choice
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row, near_names, quoted
-from treemem.model import is_data_frame
-from treemem.records import format_of, read_records
+from treemem.model import check_frame, is_data_frame
+from treemem.records import Record, format_of, read_records
 from treemem.trees.as_tree import as_tree
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_parser import parse_equation, parse_expression
@@ -31,7 +33,18 @@ from treemem.trees.tree import Tree
 SPLIT = "split"
 TextForm = Literal["brackets", "json", "expression", "equation", "preorder", "listops", "logic"]
 ClassName = str | bool | int | float
-_WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.0)?")
+MISSING_WORDS = frozenset(
+    ("N/A", "n/a", "#N/A", "<NA>", "NA", "NULL", "null", "NaN", "nan", "None")  # pandas reads these as missing
+)
+MISSING_MARKS = MISSING_WORDS | {"?", "-", "--", "."}
+"""Texts that stand for a missing value."""
+
+_logger = logging.getLogger(__name__)
+_WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.0+)?")
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_TRUTH = {"true": True, "false": False}
+_WORD = re.compile(r"[^\s()\[\]{},;:\"]+")
+_NAME = re.compile(r"[A-Za-z_][\w .-]*")
 PARSERS: dict[str, Callable[[str], Tree]] = {
     "brackets": parse_brackets,
     "expression": parse_expression,
@@ -85,6 +98,25 @@ class Table(NamedTuple):
         """Return where the row of this number, from 0, is."""
         return f"{self.where} {self.rows[number]}"
 
+    def classes(self, values: Iterable[Any], name: str, marks: frozenset[str] = MISSING_MARKS) -> tuple[ClassName, ...]:
+        """Return the distinct classes among the values of a column; see :func:`classes_of`.
+
+        Raises:
+            RecipeError: one of them is probably no class.
+        """
+        values = list(values)
+        found = classes_of(values)
+        doubt = doubtful_class(found, marks)
+        if doubt is not None:
+            wrong, problem = doubt
+            place = f"{self.place(values.index(wrong))}: " if len(values) == len(self.rows) and wrong in values else ""
+            raise RecipeError(f"{place}{name} {wrong!r} {problem}, or name all classes with classes=[...]")
+        alike = {str(one).lower(): one for one in found}
+        for one in found:
+            if alike[str(one).lower()] != one:
+                _logger.warning("the classes %r and %r of %s differ only in case", one, alike[str(one).lower()], name)
+        return found
+
     def numbers(self, column: int, name: str) -> NDArray[np.float64]:
         """Return the numbers of a target column, float64 ``[rows]``; NaN for a missing one.
 
@@ -94,7 +126,7 @@ class Table(NamedTuple):
         values = self.targets[column]
         found = np.full(len(values), np.nan)
         for number, value in enumerate(values):
-            if value is None:
+            if value is None or is_mark(value):
                 continue
             try:
                 found[number] = float(value)
@@ -113,6 +145,7 @@ class TableRecords(RecordReader):
         tree: name of the column.
         text: how its texts describe trees.
         number: label of leaves that keep numbers as values, in texts in JSON and in nested data.
+        target: names of the columns that follow in a text file without a header.
 
     Raises:
         RecipeError: the form of the texts is unknown.
@@ -121,17 +154,50 @@ class TableRecords(RecordReader):
     tree: str
     text: TextForm = "brackets"
     number: str | None = None
+    target: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         checked_choice("text", self.text, (*PARSERS, "json"))
 
     @property
     def text_fields(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (self.tree,)
+        return (self.tree, *self.target)
 
     @property
     def example_fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.tree,)
+
+    def header_of(self, parts: Sequence[str]) -> Sequence[str] | None:
+        """Return the names of the columns if a text file's first line names that of the trees.
+
+        Raises:
+            ParseError: it seems to name the columns in another spelling.
+        """
+        if self.tree in parts and not any(part.startswith(("(", "[")) for part in parts):
+            return parts
+        spelled = {part.strip("\"'").lower() for part in parts}
+        if len(parts) > 1 and spelled.issuperset(name.lower() for name in self.text_fields):
+            raise ParseError(f"the header spells the columns {quoted(parts)}", expected=f"{quoted(self.text_fields)}")
+        return None
+
+    def fields_of_line(self, parts: Sequence[str]) -> Mapping[str, Any]:
+        fields = super().fields_of_line(parts)
+        self.check_order(fields)
+        return fields
+
+    def check_order(self, fields: Mapping[str, Any]) -> None:
+        """Check that a text line without a header does not have the tree in the place of a target.
+
+        Raises:
+            ParseError: it seems so.
+        """
+        first, *others = (str(fields.get(name, "")).strip() for name in self.text_fields)
+        if "(" not in first and any(part.startswith("(") and part.endswith(")") for part in others):
+            columns = "<TAB>".join(self.text_fields)
+            raise ParseError(
+                f"the tree is {first!r:.50}, and there are brackets in another column",
+                expected=f"{columns}, or a first line that names the columns in their order",
+            )
 
     def parse(self, text: str) -> Tree:
         """Return the tree that a text describes.
@@ -155,6 +221,8 @@ class TableRecords(RecordReader):
             there = quoted(fields, most=20) or "(none)"
             near = near_names(self.tree, [*map(str, fields)])
             raise ParseError(f"no field {self.tree!r} among {there:.200}{near}")
+        if isinstance(cell, str) and cell.strip() in MISSING_WORDS:
+            raise ParseError(f"the field {self.tree!r} is {cell.strip()!r}, which stands for a missing value")
         return tree_nodes(self.parse(cell) if isinstance(cell, str) else self.tree_of(cell))
 
     def tree_of(self, example: object) -> Tree:
@@ -171,12 +239,14 @@ def read_table(source: Any, reader: TableRecords, target: Sequence[str], format:
     name, where = "", "row"
     rows: Iterable[tuple[Any, Mapping[str, Any]]]
     is_file = isinstance(source, (str, os.PathLike))
+    is_plain_text = False
     if is_file:
         name = f"{os.fspath(source)}, "
         where = f"{name}line"
-        records = read_records(source, format=format, text_fields=(reader.tree, *target), one_of=(reader.tree,))
-        rows = ((record.line, record.fields) for record in records)
+        is_plain_text = format_of(os.fspath(source), format) in ("csv", "text")
+        rows = _rows_of_file(source, reader, format)
     elif is_data_frame(source):
+        check_frame(source)
         rows = zip(source.index, source.to_dict("records"), strict=True)
     else:
         rows = enumerate(source, start=1)
@@ -187,7 +257,7 @@ def read_table(source: Any, reader: TableRecords, target: Sequence[str], format:
     for line, fields in rows:
         for column in (reader.tree, *target):
             if column not in fields and not trees:
-                raise RecipeError(f"{name}no column {column!r}{near_names(column, [*map(str, fields)])}")
+                raise RecipeError(f"{name}no column {column!r}{_why_no_column(column, fields)}")
         try:
             trees.append(reader.read(dict(fields)))
             splits.append(split_of(fields))
@@ -196,21 +266,96 @@ def read_table(source: Any, reader: TableRecords, target: Sequence[str], format:
         except GraphError as error:
             raise GraphError(f"{where} {line}: {error}") from error
         for column, values in zip(target, targets, strict=True):
-            value = fields.get(column)
-            values.append(None if is_missing(value) or (isinstance(value, str) and not value) else value)
+            values.append(_plain_cell(fields.get(column)))
         lines.append(line)
     if not trees:
         raise RecipeError(f"{name}there is no row")
-    if is_file and format_of(os.fspath(source), format) in ("csv", "text"):
-        targets = [_whole_numbers(values) for values in targets]
-    return Table(forest_of_nodes(trees), targets, np.array(splits) if any(splits) else None, lines, where)
+    forest = forest_of_nodes(trees)
+    targets = [_typed(values, is_plain_text) for values in targets]
+    return Table(forest, targets, np.array(splits) if any(splits) else None, lines, where)
 
 
-def _whole_numbers(cells: list[Any]) -> list[Any]:
-    """Return the texts of a column as numbers if all are whole numbers, else as they are."""
-    if any(cell is not None and not _WHOLE_NUMBER.fullmatch(cell) for cell in cells):
+def _rows_of_file(
+    source: str | os.PathLike[str], reader: TableRecords, format: str | None
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the lines of a file with their fields; rows without any text are left out.
+
+    Raises:
+        ParseError: as ``read_records``; or a text file without a header whose columns are in another order, or whose
+            first line seems to be a header of other names.
+    """
+    records = read_records(
+        source,
+        format=format,
+        text_fields=reader.text_fields,
+        header_of=reader.header_of,
+        one_of=(reader.tree,),
+        skip_blank_lines=True,
+    )
+    first: Record | None = None
+    names: set[str] = set()  # what the first line may name; empty if another line has one of these words
+    is_alike = True
+    for record in records:
+        values = [str(cell).strip() for cell in record.fields.values()]
+        if record.by_place:
+            try:
+                reader.check_order(record.fields)
+            except ParseError as error:
+                raise error.at(record.line, os.fspath(source)) from error
+            if first is None and len(values) > 1 and all(map(_NAME.fullmatch, values)):
+                names = set(_WORD.findall(" ".join(values)))
+            elif names:
+                is_alike = is_alike and all(map(_NAME.fullmatch, values))
+                names = names if names.isdisjoint(_WORD.findall(" ".join(values))) else set()
+            first = first or record
+        if any(_plain_cell(cell) is not None for cell in record.fields.values()):
+            yield record.line, record.fields
+    if first is not None and names and not is_alike:
+        problem = f"the line seems to be a header, and it does not name {quoted(reader.text_fields)}"
+        text = "\t".join(first.fields.values())
+        raise ParseError(problem, text, 0, "a first line that names these columns", first.line, os.fspath(source))
+
+
+def _why_no_column(column: str, fields: Mapping[str, Any]) -> str:
+    """Return what may be wrong if a column is missing: another spelling or another separator."""
+    near = near_names(column, [*map(str, fields)])
+    text = next(iter(fields.values()), None) if len(fields) == 1 else None
+    if not near and isinstance(text, str) and column in re.split(r"[,;|]", text):
+        return "; the file seems to be CSV or to have another separator than tabs; name it .csv (or format csv)"
+    return near
+
+
+def _plain_cell(cell: Any) -> Any:
+    """Return a cell, a text without spaces around it, and None for a missing value."""
+    cell = cell.strip() if isinstance(cell, str) else cell
+    return None if is_missing(cell) or (isinstance(cell, str) and not cell) else cell
+
+
+def is_mark(cell: Any) -> bool:
+    """Return whether a cell is a text that stands for a missing value."""
+    return isinstance(cell, str) and cell in MISSING_MARKS
+
+
+def _typed(cells: list[Any], is_plain_text: bool) -> list[Any]:
+    """Return a column with its truth values and numbers; marks of missing values among these are None.
+
+    Args:
+        cells: of the column.
+        is_plain_text: whether all cells are texts, because the file has no other type.
+    """
+    known = [cell for cell in cells if cell is not None and not is_mark(cell)]
+    if known and all(isinstance(cell, bool) or str(cell).lower() in _TRUTH for cell in known):
+        return [_TRUTH.get(str(cell).lower()) for cell in cells]
+    if not known or not all(_is_number(cell) for cell in known):
         return cells
-    return [None if cell is None else int(cell.removesuffix(".0")) for cell in cells]
+    cells = [None if is_mark(cell) else cell for cell in cells]
+    if is_plain_text and all(_WHOLE_NUMBER.fullmatch(cell) for cell in known):
+        return [None if cell is None else int(cell.partition(".")[0]) for cell in cells]
+    return cells
+
+
+def _is_number(cell: Any) -> bool:
+    return bool(_NUMBER.fullmatch(cell)) if isinstance(cell, str) else isinstance(cell, (int, float, np.number))
 
 
 def classes_of(values: Iterable[Any]) -> tuple[ClassName, ...]:
@@ -222,9 +367,53 @@ def classes_of(values: Iterable[Any]) -> tuple[ClassName, ...]:
     return tuple(sorted(set(map(str, found))))
 
 
+def doubtful_class(classes: Iterable[ClassName], marks: frozenset[str] = MISSING_MARKS) -> tuple[ClassName, str] | None:
+    """Return a class that is probably none, and why: a mark of a missing value, or another spelling of a number.
+
+    Args:
+        classes: the classes that a table has.
+        marks: of missing values. ``-`` is a class beside ``+``.
+    """
+    names = set(classes)
+    for mark in sorted(map(str, names & marks)):
+        if mark != "-" or "+" not in names:
+            return mark, "stands for a missing value; leave the cell empty"
+    numbers: dict[Decimal, ClassName] = {}
+    for name in sorted(names, key=str):
+        if isinstance(name, bool) or not _is_number(name):
+            continue
+        other = numbers.setdefault(Decimal(str(name)), name)
+        if other != name:
+            return name, f"and {other!r} are one number; write them alike"
+    truths = sorted(map(str, names & {"True", "False"})) if numbers else []
+    return (truths[0], "is a truth value among numbers; write them alike") if truths else None
+
+
+def class_numbers(classes: Sequence[ClassName], values: Iterable[Any], place: Callable[[int], str]) -> list[int]:
+    """Return the number of the class of each value, -1 for None and for the mark of a missing value.
+
+    Args:
+        classes: their names, in order.
+        values: of a column.
+        place: where a value is, for errors.
+
+    Raises:
+        RecipeError: a value that is no class.
+    """
+    number = {class_key(name): place for place, name in enumerate(classes)}
+    found = []
+    for row, value in enumerate(values):
+        known = -1 if value is None else number.get(class_key(value))
+        if known is None and not is_mark(value):
+            raise RecipeError(f"{place(row)}: no class {value!r:.100}; there are {quoted(number)}")
+        found.append(-1 if known is None else known)
+    return found
+
+
 def class_key(value: Any) -> str:
-    """Return what names a class, whether a cell holds it as a text, an int or a float."""
-    return str(_plain_class(value))
+    """Return what names a class, whether a cell holds it as a text, an int, a float or a truth value."""
+    text = str(_plain_class(value))
+    return text.lower() if text.lower() in _TRUTH else text
 
 
 def _plain_class(value: Any) -> ClassName:

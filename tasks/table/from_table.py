@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from treemem.tasks.table.data import Table, TableRecords, read_table
 from treemem.tasks.table.nodes import TableNodes
 from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression, TableTask
 
+_WITH_COMMA = re.compile(r"[-+]?[0-9]+([,.][0-9]+)*")
 _logger = logging.getLogger(__name__)
 
 
@@ -41,7 +43,7 @@ def task_from_table(
         'table_regression'
     """
     target = (target,) if isinstance(target, str) else tuple(target)
-    reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"))
+    reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"), target)
     table = read_table(source, reader, target)
     if kind is None:
         kind = _kind_of(table)
@@ -64,8 +66,13 @@ def _kind_of(table: Table) -> str:
     try:
         numbers = np.stack([table.numbers(column, "the target") for column in range(len(targets))])
     except RecipeError as error:
-        if any(isinstance(value, float) or _has_decimals(value) for values in targets for value in values):
+        cells = [value for values in targets for value in values if value is not None]
+        if any(isinstance(value, float) or _has_decimals(value) for value in cells):
             raise RecipeError(f'{error}; if the cells are names, give kind="classes"') from error
+        commas = [value for value in cells if "," in str(value)]
+        if commas and all(_WITH_COMMA.fullmatch(str(value)) for value in cells):
+            problem = f"{commas[0]!r:.50} seems to be a number with a comma; write it with a point"
+            raise RecipeError(f'{problem}, or give kind="classes" if the cells are names') from error
         return "classes"
     known = numbers[~np.isnan(numbers)]
     if len(targets) > 1:

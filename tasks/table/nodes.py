@@ -13,12 +13,20 @@ from torch.nn import functional
 
 from treemem.data.examples import Examples, TaskData, split_numbers
 from treemem.data.sum_count import SumCount
-from treemem.errors import RecipeError, quoted
+from treemem.errors import RecipeError
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead
 from treemem.task import Answer, ModelOutput
-from treemem.tasks.table.data import ClassName, Table, TableDataOptions, class_key, classes_of, divided, read_table
+from treemem.tasks.table.data import (
+    MISSING_WORDS,
+    ClassName,
+    Table,
+    TableDataOptions,
+    class_numbers,
+    divided,
+    read_table,
+)
 from treemem.tasks.table.task import TableTask
 from treemem.trees.forest import Forest
 
@@ -42,8 +50,8 @@ class TableNodes(TableTask):
     def _describe(self, table: Table) -> None:
         if len(self.target) != 1:
             raise RecipeError(f"the classes of the nodes are one column, not {len(self.target)}")
-        found = (name for names in self._lists(table) for name in names)
-        object.__setattr__(self, "classes", self.classes or classes_of(found))
+        found = [name for names in self._lists(table) for name in names]
+        object.__setattr__(self, "classes", self.classes or table.classes(found, self.target[0], MISSING_WORDS))
 
     def _lists(self, table: Table) -> list[list[Any]]:
         """Return the classes of the nodes of each row, None where one is not known."""
@@ -72,14 +80,10 @@ class TableNodes(TableTask):
 
     def _targets(self, table: Table) -> NDArray[Any]:
         """Return the class of each node, ``[nodes]``; -1 if it is not known."""
-        number = {class_key(name): place for place, name in enumerate(self.classes)}
-        found = []
-        for place, names in enumerate(self._lists(table)):
-            for name in names:
-                if name is not None and class_key(name) not in number:
-                    raise RecipeError(f"{table.place(place)}: no class {name!r:.100}; there are {quoted(number)}")
-                found.append(_UNKNOWN if name is None else number[class_key(name)])
-        return np.array(found, np.int64)
+        lists = self._lists(table)
+        rows = np.repeat(np.arange(len(lists)), [len(names) for names in lists]).tolist()
+        each = (name for names in lists for name in names)
+        return np.array(class_numbers(self.classes, each, lambda node: table.place(rows[node])), np.int64)
 
     def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
         table = self._rows()

@@ -26,8 +26,7 @@ from treemem.tasks.table.data import (
     TableDataOptions,
     TableRecords,
     TextForm,
-    class_key,
-    classes_of,
+    class_numbers,
     divided,
     read_table,
 )
@@ -121,7 +120,7 @@ class TableTask(Task):
 
     @property
     def reader(self) -> TableRecords:
-        return TableRecords(self.tree, self.text, self.number)
+        return TableRecords(self.tree, self.text, self.number, self.target)
 
     def parse(self, text: str) -> Tree:
         return self.reader.parse(text)
@@ -185,20 +184,14 @@ class TableClasses(TableTask, ClassificationTask):
     def _describe(self, table: Table) -> None:
         if len(self.target) != 1:
             raise RecipeError(f"a class is one column, not {len(self.target)}")
-        object.__setattr__(self, "classes", self.classes or classes_of(table.targets[0]))
+        object.__setattr__(self, "classes", self.classes or table.classes(table.targets[0], self.target[0]))
 
     @property
     def class_names(self) -> tuple[ClassName, ...]:
         return self.classes
 
     def _targets(self, table: Table) -> NDArray[Any]:
-        found = []
-        number = {class_key(name): place for place, name in enumerate(self.classes)}
-        for place, value in enumerate(table.targets[0]):
-            if value is not None and class_key(value) not in number:
-                raise RecipeError(f"{table.place(place)}: no class {value!r:.100}; there are {quoted(number)}")
-            found.append(-1 if value is None else number[class_key(value)])
-        return np.array(found, np.int64)
+        return np.array(class_numbers(self.classes, table.targets[0], table.place), np.int64)
 
     def _checked_targets(self, data: Forest) -> NDArray[Any]:
         meaning = f"numbers of the classes {quoted(self.classes)}, from 0, or -1 (unknown)"
@@ -282,6 +275,7 @@ class TableLabels(TableTask):
 
     name: ClassVar[str] = "table_labels"
     monitor: ClassVar[Monitor] = Monitor("f1")
+    has_threshold: ClassVar[bool] = True
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -99,7 +99,9 @@ def test_classes_are_told_by_name_with_the_probability_of_the_likeliest() -> Non
         model = small_model("listops", **options)
         lines = ["[MAX 2 9 ]", "9\t[MAX 2 9 ]", "[MAX 2 9 ]\t9", "\t[MAX 2 9 ]", "( ( ( [MAX 2 ) 9 ) ] )", "7\t7"]
         records = [*lines, {"Source": "[MAX 2 9 ]"}, {"tree": "[MAX 2 9 ]", "label": 3}, "[MAX 2", "[MAX 2 9 ]\t9\t1"]
-        answers = list(TreePredictor(model, threshold=1.0).predict(records))
+        with pytest.raises(RecipeError, match="a threshold has no effect on listops"):
+            TreePredictor(model, threshold=1.0)
+        answers = list(TreePredictor(model).predict(records))
         probabilities = model.predict(["[MAX 2 9 ]"])[0]
         for answer in [*answers[:5], *answers[6:8]]:
             assert answer["prediction"] == str(probabilities.argmax())

@@ -407,3 +407,156 @@ def test_a_page_shows_the_labels(target: Any, labels: list[str | None]) -> None:
     task = task_from_table(rows, tree="expr", target=target)
     page = page_data(Model(task, task.networks["Tree-RNN"]), task.read_examples(rows))
     assert [example["label"] for example in page["examples"]] == labels
+
+
+def read_table(tmp_path: Path, name: str, text: str, **options: Any) -> Any:
+    (tmp_path / name).write_bytes(text.encode())
+    return task_from_table(tmp_path / name, tree="tree", target="label", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.tsv", "(f x y)\tpos\n(g x)\tneg\n"),
+        ("a.tsv", "tree\tlabel\n(f x y)\tpos\n(g x)\tneg\n"),
+        ("a.txt", "label\ttree\npos\t(f x y)\nneg\t(g x)\n"),
+        ("a.tsv", "\ufeff\tid\tlabel\t tree\tnote\r\n0\ta\tpos\t(f x y)\tx\r\n1\tb\tneg\t(g x)\r\n\r\n"),
+        ("a.csv", "label,tree\npos,(f x y)\nneg,(g x)\n"),
+        ("a.csv", '\ufefftree , label,\r\n"(f x y)", pos,\r\n\r\n(g x),neg ,,\r\n,\r\n \r\n'),
+        ("a.jsonl", '{"label": " pos", "tree": "(f x y)"}\n\n{"tree": "(g x)", "label": "neg "}\n'),
+    ],
+)
+def test_files_are_read_as_people_write_them_and_predicted_too(tmp_path: Path, name: str, text: str) -> None:
+    task = read_table(tmp_path, name, text)
+    assert [str(tree) for tree in task.table.forest] == ["(f x y)", "(g x)"]
+    assert task.table.targets == [["pos", "neg"]]
+    assert task.classes == ("neg", "pos")
+    model = Model(task, task.networks["Tree-RNN"])
+    answers = tmp_path / "answers.jsonl"
+    counts = predict_file(model, tmp_path / name, answers)
+    blank = text.count("\n,\r\n") + text.count("\r\n\r\n") * name.endswith("tsv")  # a bad record each
+    assert (counts.predicted, counts.rejected) == (2, blank)
+    assert task.read_examples(tmp_path / name).tree_data["label"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.tsv", "pos\t(f x y)\nneg\t(g x)\n", "line 1.* the tree is 'pos', and there are brackets in another column"),
+        ("a.tsv", "(f x)\tpos\nneg\t(g x)\n", "line 2.* the tree is 'neg'"),
+        (
+            "a.tsv",
+            "Tree\tLabel\n(f x y)\tpos\n",
+            "the header spells the columns 'Tree', 'Label'; expected 'tree', 'label'",
+        ),
+        ("a.tsv", '"tree"\t"label"\n"(f x y)"\t"pos"\n', "the header spells the columns"),
+        ("a.tsv", "sentence\tclass\n(f x y)\tpos\n(g x)\tneg\n", "line 1.* does not name 'tree', 'label'"),
+        ("a.tsv", "tree\tclass\n(f x y)\tpos\n", "no column 'label'"),
+        ("a.txt", "tree,label\n(f x y),pos\n", "no column 'label'; the file seems to be CSV"),
+        ("a.csv", "tree;label\n(f x y);pos\n", "it seems to be separated by ';'"),
+        ("a.csv", "tree\tlabel\n(f x y)\tpos\n", r"it seems to be separated by '\\t'"),
+        ("a.csv", "tree,label,label\n(f x y),pos,neg\n", "two columns have one name, 'label'"),
+        ("a.csv", 'tree,label\n(f x y), "pos"\n', "line 2.* a quote after a space"),
+        ("a.csv", "tree,label\n(f x y),pos\n(g x),N/A\n", "line 3: label 'N/A' stands for a missing value"),
+        ("a.csv", "tree,label\n(f x y),pos\n(g x),?\n", "line 3: label '[?]' stands for a missing value"),
+        ("a.jsonl", '{"tree": "(f x)", "label": "None"}\n', "line 1: label 'None' stands for a missing value"),
+        ("a.csv", "tree,label\nNA,pos\n", "line 2.* the field 'tree' is 'NA', which stands for a missing value"),
+        ("a.csv", "tree,label\n(f x),01\n(g x),1\n(h x),a\n", "label '1' and '01' are one number; write them alike"),
+        ("a.csv", "tree,label\n(f x),1.00\n(g x),1e0\n", "'1e0' and '1.00' are one number"),
+        (
+            "a.jsonl",
+            '{"tree": "x", "label": true}\n{"tree": "y", "label": 0}\n',
+            "'True' is a truth value among numbers",
+        ),
+        ("a.csv", 'tree,label\n(f x),"1,5"\n(g x),2\n', "'1,5' seems to be a number with a comma"),
+    ],
+)
+def test_files_that_could_be_misread_are_refused(tmp_path: Path, name: str, text: str, problem: str) -> None:
+    with pytest.raises((ParseError, RecipeError), match=problem):
+        read_table(tmp_path, name, text)
+
+
+@pytest.mark.parametrize(
+    ("cells", "classes", "numbers"),
+    [
+        (["1.0", "0.0", "", " 1 "], (0, 1), [1, 0, -1, 1]),
+        (["1", "NA", "0", "?"], (0, 1), [1, -1, 0, -1]),
+        (["True", "true", "FALSE", "N/A"], (False, True), [1, 1, 0, -1]),
+        (["01", "02", "10", "a"], ("01", "02", "10", "a"), [0, 1, 2, 3]),
+        (["01", "02", "10"], ("01", "02", "10"), [0, 1, 2]),
+        (["+", "-", "+"], ("+", "-"), [0, 1, 0]),
+        (["1", "2", "a"], ("1", "2", "a"), [0, 1, 2]),
+    ],
+)
+def test_cells_of_classes_are_read_by_their_meaning(
+    tmp_path: Path, cells: list[str], classes: tuple[Any, ...], numbers: list[int]
+) -> None:
+    lines = "".join(f"(f x{place}),{cell}\n" for place, cell in enumerate(cells))
+    task = read_table(tmp_path, "a.csv", f"tree,label\n{lines}", kind="classes")
+    assert task.classes == classes
+    assert [type(name) for name in task.classes] == [type(name) for name in classes]
+    assert task.read_examples(tmp_path / "a.csv").tree_data["label"].tolist() == numbers
+
+
+def test_a_mark_of_a_missing_value_may_be_named_as_a_class_and_is_unknown_if_others_are(tmp_path: Path) -> None:
+    text = "tree,label\n(f x),NA\n(g x),EU\n"
+    assert read_table(tmp_path, "a.csv", text, classes=["EU", "NA"]).classes == ("EU", "NA")
+    task = read_table(tmp_path, "a.csv", text, classes=["EU"])
+    assert task.read_examples(tmp_path / "a.csv").tree_data["label"].tolist() == [-1, 0]
+    task = read_table(tmp_path, "b.csv", "tree,label\n(f x),0.5\n(g x),NA\n(h x), 1.5\n")
+    assert (task.name, task.table.targets) == ("table_regression", [["0.5", None, "1.5"]])
+    with pytest.raises(RecipeError, match="'N/A' stands for a missing value"):
+        task_from_table([{"tree": "x", "label": ["N/A"]}, {"tree": "y", "label": ["b"]}], tree="tree", target="label")
+
+
+def test_rows_and_columns_of_equal_names_are_refused_where_answers_are_joined_to_them() -> None:
+    pandas = pytest.importorskip("pandas")
+    task = task_from_table(ROWS[:20], tree="expr", target="root")
+    model = Model(task, task.networks["Tree-RNN"])
+    frame = pandas.DataFrame({"expr": [row["expr"] for row in ROWS[:3]]}, index=[5, 5, 9])
+    for predict in (model.predict, TreePredictor(model).predict):
+        with pytest.raises(RecipeError, match=r"index of the DataFrame has 5 twice.*reset_index\(drop=True\)"):
+            predict(frame)
+        assert len(frame.reset_index(drop=True).join(predict(frame.reset_index(drop=True)))) == 3
+    twice = pandas.DataFrame([["x", "y", "a"]], columns=["expr", "expr", "root"])
+    for use in (
+        model.predict,
+        TreePredictor(model).predict,
+        lambda data: task_from_table(data, tree="expr", target="root"),
+    ):
+        with pytest.raises(RecipeError, match="the DataFrame has two columns 'expr'"):
+            use(twice)
+
+
+def test_a_threshold_decides_between_two_classes_and_is_refused_where_it_has_no_effect() -> None:
+    two = task_from_table(ROWS, tree="expr", target="has x", kind="classes")
+    model = Model(two, two.networks["Tree-RNN"])
+    texts = [row["expr"] for row in ROWS[:30]]
+    chance = model.predict(texts)[:, 1]
+    for threshold in (0.0, float(np.median(chance)), 0.5, 1.0):
+        answers = list(TreePredictor(model, threshold=threshold).predict(texts))
+        said = [answer["prediction"] for answer in answers]
+        assert said == (chance > threshold).astype(int).tolist()
+        np.testing.assert_allclose([answer["probability"] for answer in answers], np.where(said, chance, 1 - chance))
+    for target in ("root", "size", "classes"):
+        rows = with_nodes(20) if target == "classes" else [*ROWS, {**ROWS[0], "root": "third"}]
+        task = task_from_table(rows, tree="expr", target=target)
+        predictor = TreePredictor(Model(task, task.networks["Tree-RNN"]))
+        with pytest.raises(RecipeError, match=f"a threshold has no effect on {task.name}"):
+            predictor.with_threshold(0.9)
+
+
+def test_a_table_may_have_trees_of_more_nodes_than_predict_takes() -> None:
+    pandas = pytest.importorskip("pandas")
+    text = "x"
+    for _ in range(16):
+        text = f"(f {text} {text})"
+    rows = [{"tree": text, "label": "a"}, {"tree": "x", "label": "b"}]
+    task = task_from_table(rows, tree="tree", target="label")
+    assert task.table.forest.num_nodes == 2**17
+    model = Model(task, NetworkConfig("TreeRNN", {"hidden_size": 1}))
+    assert model.predict(pandas.DataFrame(rows)).shape == (2, 2)
+    (answer, _) = TreePredictor(model).predict(rows)
+    assert "--most-nodes of treemem predict" in answer["error"]
+    (answer, _) = TreePredictor(model, most_nodes=200_000).predict(rows)
+    assert answer["error"] is None

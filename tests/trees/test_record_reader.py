@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError
@@ -56,12 +58,15 @@ def test_halving_finds_what_a_check_of_several_refuses() -> None:
     ],
 )
 def test_a_record_that_is_too_large_is_refused(reader: ParsedText, example: str, expected: str) -> None:
+    reader = copy.copy(reader)
+    reader.most_nodes = 100_000
     with pytest.raises(GraphError, match=expected):
         reader.read(example)
 
 
 def test_the_bound_on_nodes_can_be_set() -> None:
     reader = ParsedText(parse_brackets)
+    assert len(reader.read(Tree("f", [Tree("x")] * 100_000))) == 100_001
     reader.most_nodes = 2
     with pytest.raises(GraphError, match=r"this record has 3 nodes; a record may have 2 .*--most-nodes"):
         reader.read("(f x y)")

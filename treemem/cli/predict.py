@@ -24,7 +24,9 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument("--processes", type=int, metavar="N", help="processes that read records (cores, at most 4)")
-    parser.add_argument("--most-nodes", type=int, metavar="N", help="largest number of nodes of a record (100000)")
+    parser.add_argument(
+        "--most-nodes", type=int, default=100_000, metavar="N", help="largest number of nodes of a record (100000)"
+    )
     add_shared(parser, "--batch-size", "--device")
 
 

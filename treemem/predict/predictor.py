@@ -16,7 +16,7 @@ from treemem import checkpoint as checkpoints
 from treemem.checked_options import checked_count, checked_probability
 from treemem.data.loader import BatchOptions
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
-from treemem.model import Model, is_data_frame
+from treemem.model import Model, check_frame, is_data_frame
 from treemem.nn.row_cache import RowCache
 from treemem.ops.threads import torch_threads
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
@@ -30,6 +30,7 @@ from treemem.trees.record_reader import ReadExamples, find_refused, is_single_ex
 FIELDS = ("id", "prediction", "probability", "error", "warning")
 """The fields of an answer."""
 
+_USUAL_THRESHOLD = 0.5
 _NODE = re.compile(r"tree [0-9]+, (?=node )")
 
 
@@ -41,7 +42,8 @@ class TreePredictor:
     ``id``, or its place, from 1; in a file the line on which it begins), ``prediction``, ``probability``, ``error`` and
     ``warning``, which names labels of the record that no training example had.
     For binary tasks, the prediction is 1 if P(label = 1) is above ``threshold``, else 0. For other tasks, it is the
-    name of the most likely class, with its probability. ``error`` is None for a good record. A bad record has no
+    name of the most likely class (of two classes: the second one, if its probability is above ``threshold``), with its
+    probability. ``error`` is None for a good record. A bad record has no
     prediction and no probability.
 
     A predictor is also an actor for Ray Data: a call takes columns and returns columns.
@@ -49,17 +51,17 @@ class TreePredictor:
     Args:
         checkpoint: folder of a checkpoint or a run, name of a task with a packaged model, or a model.
         batch_size: number of examples that run together.
-        threshold: threshold of the probability, for binary tasks.
+        threshold: threshold of the probability, for binary tasks, of the second one of two classes, and of each label
+            of ``table_labels``.
         device: where the model runs; by default the CPU, or the device of a given model.
         cache_bytes: memory for the states of subtrees that recur within a chunk of some thousand records; 0: none.
         processes: number of other processes that read, if there is more than one chunk; 1: none; by default the number
             of cores, at most 4. The answers are the same.
-        most_nodes: largest number of nodes of an example; by default that of the task's reader. A larger example is a
-            bad record.
+        most_nodes: largest number of nodes of an example. A larger one is a bad record.
 
     Raises:
         CheckpointError: the model does not exist or is damaged.
-        RecipeError: a threshold that is not a probability, or a size below 1.
+        RecipeError: a threshold that is not a probability, or that the task does not use; or a size below 1.
 
     Example:
         >>> predictor = TreePredictor("equation_verification")  # doctest: +SKIP
@@ -72,29 +74,28 @@ class TreePredictor:
         checkpoint: str | os.PathLike[str] | Model,
         *,
         batch_size: int = 1024,
-        threshold: float = 0.5,
+        threshold: float = _USUAL_THRESHOLD,
         device: str | torch.device | None = None,
         cache_bytes: int = 2**28,
         processes: int | None = None,
-        most_nodes: int | None = None,
+        most_nodes: int = 100_000,
     ) -> None:
         self.batch_size = checked_count("batch_size", batch_size)
-        self.threshold = checked_probability("threshold", threshold)
         self.cache_bytes = checked_count("cache_bytes", cache_bytes, least=0)
         self.processes = None if processes is None else checked_count("processes", processes)
         if isinstance(checkpoint, Model):
             self.model = checkpoint if device is None else checkpoint.to(device)
         else:
             self.model = checkpoints.load(checkpoint, device="cpu" if device is None else device)
+        self.threshold = _checked_threshold(threshold, self.model)
         self.reader = copy.copy(self.model.task.reader)
-        if most_nodes is not None:
-            # A reader may be a frozen dataclass.
-            object.__setattr__(self.reader, "most_nodes", checked_count("most_nodes", most_nodes))
+        # A reader may be a frozen dataclass.
+        object.__setattr__(self.reader, "most_nodes", checked_count("most_nodes", most_nodes))
 
     def with_threshold(self, threshold: float) -> TreePredictor:
         """Return the same predictor with another threshold."""
         other = copy.copy(self)
-        other.threshold = checked_probability("threshold", threshold)
+        other.threshold = _checked_threshold(threshold, self.model)
         return other
 
     def predict(self, records: Any) -> Any:
@@ -105,9 +106,11 @@ class TreePredictor:
         prediction None and the probability NaN.
 
         Raises:
-            RecipeError: ``records`` is a single record, or a DataFrame without the column of the examples.
+            RecipeError: ``records`` is a single record, or a DataFrame without the column of the examples or with equal
+                names of columns or rows, since predictions joined to it could stand beside other rows.
         """
         if is_data_frame(records):
+            check_frame(records, is_joined=True)
             columns = {name: records[name].to_numpy() for name in records.columns if name != "id"}
             answers = self(columns)
             del answers["id"]
@@ -248,3 +251,13 @@ class TreePredictor:
             cache = RowCache(model.encoder, examples.index(model.vocabulary), max_bytes=self.cache_bytes)
         kept = model.outputs_of(examples, loader, cache=cache, allow_nan=True)
         return model.answers(kept, examples, threshold=self.threshold)
+
+
+def _checked_threshold(threshold: float, model: Model) -> float:
+    threshold = checked_probability("threshold", threshold)
+    if threshold != _USUAL_THRESHOLD and not model.task.has_threshold:
+        raise RecipeError(
+            f"a threshold has no effect on {model.task.name}: it is for yes or no, for two classes and for labels; "
+            "leave it out"
+        )
+    return threshold

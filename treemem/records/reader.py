@@ -267,6 +267,7 @@ def separator_of(header: str, names: Sequence[str] = ()) -> str | None:
 
 def _csv_records(check: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
     header: list[str] | None = None
+    least = 0
     for line, row, error in _csv_rows(text_lines(stream)):
         if header is None:
             cells = [cell.strip() for cell in row]
@@ -277,12 +278,13 @@ def _csv_records(check: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
                 raise error.at(line)
             check(cells)
             header = cells
+            least = max(place for place, name in enumerate(header, start=1) if name)
             continue
         cells = _without_blank_end(row, len(header))
-        if error is None and len(cells) != len(header):
+        if error is None and not least <= len(cells) <= len(header):
             problem = f"{len(cells)} cells, and the header names {len(header)}"
             error = ParseError(problem, ",".join(cells), 0, ",".join(header))
-        fields = _id_alone(header, cells) if error else dict(zip(header, cells, strict=True))
+        fields = _id_alone(header, cells) if error else dict(zip(header, cells, strict=False))
         fields.pop("", None)
         yield Record(line, fields, error)
 

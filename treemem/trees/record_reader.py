@@ -21,7 +21,6 @@ Example = Any
 SPLITS = ("train", "validation", "test")
 """What the examples of a task may be divided into."""
 
-MOST_NODES = 100_000
 _CHARACTERS_PER_NODE = 16
 
 
@@ -36,12 +35,12 @@ class RecordReader(ABC):
             without any of them is refused as a whole, and where records are predicted nothing but these is kept of
             them. None where an example may be read from any.
         most_nodes: the most nodes that one record may have, since a record costs memory and time with every node and
-            every level. Set it to read larger ones.
+            every level; None: any number.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
     example_fields: ClassVar[tuple[str, ...]] = ()
-    most_nodes: int = MOST_NODES
+    most_nodes: int | None = None
 
     def header_of(self, parts: Sequence[str]) -> Sequence[str] | None:
         """Return the names of the columns of a text file, given its first line that is not blank.
@@ -117,22 +116,22 @@ class RecordReader(ABC):
         if not isinstance(example, (str, Mapping, Tree)):
             example = self.tree_of(example)
         if isinstance(example, Tree):
-            self._check_size("nodes", example.size, self.most_nodes)
+            self._check_size("nodes", example.size)
         else:
             texts: Iterable[object] = [example]
             if isinstance(example, Mapping):
                 texts = [example.get(name) for name in self.example_fields or example]
             characters = sum(len(text) for text in texts if isinstance(text, str))
-            self._check_size("characters", characters, _CHARACTERS_PER_NODE * self.most_nodes)
+            self._check_size("characters", characters, _CHARACTERS_PER_NODE)
         nodes = self._nodes(example)
-        self._check_size("nodes", len(nodes), self.most_nodes)
+        self._check_size("nodes", len(nodes))
         return nodes
 
-    def _check_size(self, what: str, size: int, most: int) -> None:
-        if size > most:
+    def _check_size(self, what: str, size: int, each: int = 1) -> None:
+        if self.most_nodes is not None and size > each * self.most_nodes:
             raise GraphError(
-                f"this record has {size:,} {what}; a record may have {most:,} (most_nodes={self.most_nodes:,}). Raise "
-                "most_nodes to read it (--most-nodes of treemem predict)"
+                f"this record has {size:,} {what}; a record may have {each * self.most_nodes:,} (most_nodes="
+                f"{self.most_nodes:,}). Raise most_nodes to read it (--most-nodes of treemem predict)"
             )
 
     def _nodes(self, example: Example) -> list[Node]:
