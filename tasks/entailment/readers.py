@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
 from treemem.trees.pairs import PAIR, PairReader
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import split_of, text_of
+from treemem.trees.record_reader import number_text, split_of, text_of
 from treemem.trees.tree import Tree
 
 CLASSES = ("entailment", "neutral", "contradiction")
@@ -29,10 +29,18 @@ SIDES = (
 )
 """Names of the two sentences; the first pair of fields that a record has counts."""
 _LABELS = ("gold_label", "label")
-_UNDECIDED = "-"
+_UNDECIDED = ("-", "-1")
+_HIDDEN = ("", "hidden")
+"""Labels of test files that do not tell them."""
+_NUMBERS = {
+    **dict.fromkeys(_HIDDEN, -1),
+    **{name: number for number, name in enumerate(CLASSES)},
+    **{str(number): number for number in range(len(CLASSES))},
+}
 _WORD = re.compile(r"\w+|[^\w\s()]")
 _BRACKET = re.compile(r"[()]")
 _FILES = {"train": "train", "validation": "dev", "test": "test"}
+_SUFFIXES = (".jsonl", ".txt", ".tsv", ".csv", ".parquet")
 
 
 def bracketed(text: str) -> str:
@@ -70,16 +78,21 @@ def pair_tree(premise: str, hypothesis: str) -> Tree:
     return Tree(PAIR, list(forest_of_bracketed([bracketed(premise), bracketed(hypothesis)])))
 
 
+def header_of(parts: Sequence[str]) -> Sequence[str] | None:
+    """Return the names of the columns if a text line is a header: it names two sentences, and maybe more."""
+    return parts if any(set(names) <= set(parts) for names in SIDES) else None
+
+
 def read_pairs(path: str | os.PathLike[str], *, split: str | None = None, format: str | None = None) -> Forest:
     """Return the sentences of a file, two a pair, adjacent.
 
     ``tree_data`` has one entry a sentence, the same for both of a pair: ``label``, an index into ``CLASSES`` (-1 if the
-    record has none), and ``split`` if there is one. Pairs that the annotators did not agree on, whose label is ``-``,
-    are left out.
+    record has none, or ``hidden``), and ``split`` if there is one. Labels are the names of ``CLASSES`` or their
+    indices. Pairs that the annotators did not agree on, whose label is ``-`` or -1, are left out.
 
     Args:
-        path: a file with the fields ``gold_label`` (or ``label``) and those of ``SIDES``, or of lines
-            ``PREMISE<TAB>HYPOTHESIS<TAB>LABEL``.
+        path: a file with the fields ``gold_label`` (or ``label``) and those of ``SIDES``; a text file may have them in
+            its header, or have lines ``PREMISE<TAB>HYPOTHESIS<TAB>LABEL``. Blank lines are skipped.
         split: of all pairs; by default the field ``split``.
         format: as :func:`~treemem.records.read_records` takes it.
 
@@ -91,19 +104,27 @@ def read_pairs(path: str | os.PathLike[str], *, split: str | None = None, format
     texts: list[str] = []
     lines, labels, splits = [], [], []
     one_of = tuple(itertools.chain.from_iterable(SIDES))
-    for record in read_records(path, format=format, text_fields=(*SIDES[-1], "label"), one_of=one_of):
+    for record in read_records(
+        path,
+        format=format,
+        text_fields=PairRecords.text_fields,
+        header_of=header_of,
+        one_of=one_of,
+        skip_blank_lines=True,
+    ):
         try:
-            label = next((record.fields[each] for each in _LABELS if record.fields.get(each) not in (None, "")), None)
-            if label == _UNDECIDED:
+            given = next((text for each in _LABELS if (text := number_text(record.fields.get(each)))), "").lower()
+            if given in _UNDECIDED:
                 continue
-            if label not in (None, *CLASSES):
-                near = near_names(str(label), CLASSES)
-                raise ParseError(f"the label is {label!r:.50}{near}", expected=f"one of {', '.join(CLASSES)}")
+            label = _NUMBERS.get(given)
+            if label is None:
+                near = near_names(given, CLASSES)
+                raise ParseError(f"the label is {given!r:.50}{near}", expected=f"one of {', '.join(CLASSES)}")
             texts += sides_of(record.fields)
             splits.append(split or split_of(record.fields))
         except (ParseError, VocabularyError) as error:
             raise error.at(record.line, name) from error
-        labels.append(-1 if label is None else CLASSES.index(label))
+        labels.append(label)
         lines += [record.line, record.line]
     if not texts:
         raise RecipeError(f"there are no pairs in {name}")
@@ -117,17 +138,21 @@ def read_pairs(path: str | os.PathLike[str], *, split: str | None = None, format
 def read_folder(folder: str | os.PathLike[str]) -> Forest:
     """Return the pairs of the files ``*train.jsonl``, ``*dev.jsonl`` and ``*test.jsonl`` of a folder, with ``split``.
 
+    If there is no such file, those that end in ``.txt``, ``.tsv``, ``.csv`` or ``.parquet`` count.
+
     Raises:
         RecipeError: a file is missing, or two have the same ending.
         ParseError: as :func:`read_pairs`.
     """
     parts = []
     for split, ending in _FILES.items():
-        found = sorted(Path(folder).glob(f"*{ending}.jsonl"))
+        of_suffixes = (sorted(Path(folder).glob(f"*{ending}{suffix}")) for suffix in _SUFFIXES)
+        found = next((files for files in of_suffixes if files), [])
         if len(found) != 1:
+            files = f"{len(found)} files *{ending}{found[0].suffix if found else '.jsonl'}"
             raise RecipeError(
-                f"{folder} has {len(found)} files *{ending}.jsonl and must have one; give the folder of SNLI's "
-                "snli_1.0_train.jsonl, snli_1.0_dev.jsonl and snli_1.0_test.jsonl, or of files like them"
+                f"{folder} has {files} and must have one; give the folder of SNLI's snli_1.0_train.jsonl, "
+                "snli_1.0_dev.jsonl and snli_1.0_test.jsonl, or of files like them"
             )
         parts.append(read_pairs(found[0], split=split))
     data = {name: np.concatenate([part.tree_data[name] for part in parts]) for name in ("label", "split")}
@@ -141,6 +166,9 @@ class PairRecords(PairReader):
     unit: ClassVar[str] = "sentences"
     text_fields: ClassVar[tuple[str, ...]] = (*SIDES[-1], "label")
     example_fields: ClassVar[tuple[str, ...]] = tuple(itertools.chain.from_iterable(SIDES))
+
+    def header_of(self, parts: Sequence[str]) -> Sequence[str] | None:
+        return header_of(parts)
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         return tree_nodes(pair_tree(*sides_of(fields)))

@@ -46,7 +46,8 @@ class Entailment(ClassificationTask):
     for both of a pair: ``label``, an index into the classes (-1 if it is not known), and ``split`` if they are divided.
 
     Args:
-        path: the folder of ``*train.jsonl``, ``*dev.jsonl`` and ``*test.jsonl``. A checkpoint needs none.
+        path: the folder of ``*train.jsonl``, ``*dev.jsonl`` and ``*test.jsonl`` (or ``.txt``, ...). A checkpoint needs
+            none.
         least_count: a word is known if the training sentences have it so often. Others are read as ``<unk>``.
         dropout: of the head.
 
@@ -68,7 +69,7 @@ class Entailment(ClassificationTask):
     text_columns: ClassVar[tuple[str, ...]] = PairRecords.text_fields
     record_fields: ClassVar[Mapping[str, str]] = {
         "sentence1, sentence2": "the sentences (or sentence1_binary_parse, ..., in brackets; or premise, hypothesis)",
-        "gold_label": f"one of {', '.join(CLASSES)} (or label); pairs with - are left out",
+        "gold_label": f"one of {', '.join(CLASSES)}, or 0, 1, 2 (or label); pairs with - or -1 are left out",
         "split": "train, validation or test; may be left out",
     }
 

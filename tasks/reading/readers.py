@@ -142,7 +142,9 @@ def read_file(path: str | os.PathLike[str], markers: Sequence[str], *, format: s
     one_of = tuple(itertools.chain.from_iterable(FIELDS))
     names = QuestionRecords.text_fields
     known = header_with(names, one_of)
-    for record in read_records(path, format=format, text_fields=names, header_of=known, one_of=one_of):
+    for record in read_records(
+        path, format=format, text_fields=names, header_of=known, one_of=one_of, skip_blank_lines=True
+    ):
         try:
             questions.add(record.fields)
         except (ParseError, VocabularyError) as error:

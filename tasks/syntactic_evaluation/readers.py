@@ -53,7 +53,7 @@ def _pairs_of(file: Path, vocabulary: Vocabulary | None, stop: bool) -> Iterator
     name = Path(file.name.removesuffix(".gz")).stem
     known = None if vocabulary is None or vocabulary.unknown is not None else frozenset(vocabulary.leaves)
     header_of = header_with((*FIELDS, "intrusive"), FIELDS[:1])
-    for record in read_records(file, text_fields=FIELDS, header_of=header_of, one_of=FIELDS[:1]):
+    for record in read_records(file, text_fields=FIELDS, header_of=header_of, one_of=FIELDS[:1], skip_blank_lines=True):
         try:
             sides = ("good", "intrusive", "bad") if "intrusive" in record.fields else ("good", "bad")
             sentences = [_words(record.fields, side, known, stop) for side in sides]

@@ -104,7 +104,9 @@ def read_pairs(
     splits, name = [], os.fspath(path)
     values: dict[str, list[int]] = {each: [] for each in numbers or {}}
     known = header_with((*FIELDS, *values), FIELDS[:1])
-    for record in read_records(path, format=format, text_fields=FIELDS, header_of=known, one_of=FIELDS):
+    for record in read_records(
+        path, format=format, text_fields=FIELDS, header_of=known, one_of=FIELDS, skip_blank_lines=True
+    ):
         if not examples and record.fields.get("target") is None:
             sides = FIELDS[:1]
         try:

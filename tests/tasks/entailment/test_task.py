@@ -14,10 +14,11 @@ from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.explore import explore
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.predict import predict_file
 from treemem.records import write_records
 from treemem.runs import TrainingOptions, fit
 from treemem.tasks.entailment import Entailment, EntailmentDataOptions
-from treemem.tasks.entailment.readers import CLASSES
+from treemem.tasks.entailment.readers import CLASSES, read_pairs
 from treemem.trees.forest import Forest
 
 ATTENTION = NetworkConfig("WordByWordAttention", {"hidden_size": 8})
@@ -116,3 +117,47 @@ def test_wrong_pairs_are_told(folder: Path, tmp_path: Path) -> None:
     (folder / "more_dev.jsonl").touch()
     with pytest.raises(RecipeError, match=r"has 2 files \*dev\.jsonl and must have one"):
         _ = Entailment(str(folder)).vocabulary
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "labels"),
+    [
+        (
+            "hf.jsonl",
+            "".join(f'{{"premise": "A man .", "hypothesis": "He .", "label": {label}}}\n' for label in (0, 1, 2.0, -1)),
+            [0, 1, 2],
+        ),
+        ("hf.csv", "premise,hypothesis,label\na man,he,1.0\na man,he,\na man,he,-1\n\na man,he, 2 \n", [1, -1, 2]),
+        (
+            "snli.txt",
+            "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tcaptionID\tlabel1\tlabel2\n"
+            "neutral\t( A man )\t( A dog )\tc1\tneutral\n-\t( A man )\t( A dog )\tc1\tneutral\tneutral\n\n",
+            [1],
+        ),
+        (
+            "mnli.tsv",
+            "index\tsentence1\tsentence2\tgold_label\n0\tA man\tA dog\thidden\n1\tA man\tHe\tENTAILMENT\n",
+            [-1, 0],
+        ),
+        ("plain.txt", "A man\tA dog\tneutral\nA man\tA dog\n", [1, -1]),
+    ],
+)
+def test_files_are_read_as_they_are_distributed(tmp_path: Path, name: str, text: str, labels: list[int]) -> None:
+    (tmp_path / name).write_text(text)
+    assert read_pairs(tmp_path / name).tree_data["label"][::2].tolist() == labels
+    model = Model(Entailment(), ATTENTION)
+    predict_file(model, tmp_path / name, tmp_path / "answers.jsonl")
+    answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert sum(answer["error"] is None for answer in answers) == len(labels) + text.count("-1") + text.count("\n-\t")
+
+
+def test_a_label_that_is_no_class_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"premise": "A man", "hypothesis": "He", "label": 3}\n')
+    with pytest.raises(ParseError, match="line 1: the label is '3'; expected one of entailment, neutral"):
+        read_pairs(tmp_path / "a.jsonl")
+
+
+def test_a_folder_may_have_text_files(tmp_path: Path) -> None:
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"snli_1.0_{split}.txt").write_text("gold_label\tsentence1\tsentence2\nneutral\tA man\tA dog\n")
+    assert len(Entailment(str(tmp_path)).make_data(EntailmentDataOptions()).forest) == 6
