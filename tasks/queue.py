@@ -22,7 +22,7 @@ from treemem.errors import RecipeError, TreememError, near_names
 from treemem.plain_yaml import load_yaml
 from treemem.records import replacing, writing
 from treemem.runs.results_page import write_page
-from treemem.runs.study import read_study
+from treemem.runs.study import begin_worker, read_study
 from treemem.runs.study_file import DataSets, Study, StudyFolder, run_study_file
 from treemem.tasks.comparison.comparison import FOLDER
 from treemem.tasks.comparison.learned import STUDY, learned_parts, run_row
@@ -218,6 +218,8 @@ def run_queue(entries: Sequence[Entry], places: Places, processes: int) -> dict[
 
 def _work(entries: Sequence[Entry], places: Places, errors: Any) -> None:
     """Do one job after the other until none is left that could be taken."""
+    if multiprocessing.parent_process() is not None:
+        begin_worker()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     jobs = [job for entry in entries for job in entry.jobs(places)]
     failed: dict[str, str] = {}

@@ -273,7 +273,7 @@ def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str
             yield job, _do(job)
         return
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin_worker) as pool:
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), begin_worker) as pool:
         futures = {pool.submit(_do, job): job for job in jobs}
         began = False
         try:
@@ -298,7 +298,7 @@ def _has_begun(job: _Job) -> bool:
     return (job.folder / job.run.name).exists()
 
 
-def _begin_worker() -> None:
+def begin_worker() -> None:
     """Ignore Ctrl-C, which the parent handles, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

@@ -1,0 +1,130 @@
+"""The queue of studies: which jobs there are, and which of them a worker takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from treemem.errors import RecipeError
+from treemem.records import write_records
+from treemem.tasks import queue
+from treemem.tasks.queue import Entry, Job, Places, chosen_entries, read_queue, remaining, write_pages
+
+ENTRIES = read_queue()
+PUBLISHED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    (tmp_path / "runs" / "queue").mkdir(parents=True)
+    return Places(tmp_path / "runs", tmp_path / "results", tmp_path / "published")
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.study)
+def test_every_study_of_the_queue_has_jobs_with_names_of_their_own(entry: Entry, places: Places) -> None:
+    names = [job.name for job in entry.jobs(places)]
+    assert len(names) > 1
+    assert len(set(names)) == len(names)
+    (state,) = remaining([entry], places)
+    assert (state.done, state.jobs, state.hours) == (0, len(names), entry.hours)
+
+
+def test_the_files_that_the_queue_names_are_published_ones() -> None:
+    if not PUBLISHED.exists():
+        pytest.skip("the published files are not at hand")
+    named = {
+        *(entry.data for entry in ENTRIES if entry.data),
+        *(file for each in ENTRIES for file in each.files.values()),
+    }
+    assert [name for name in named if not (PUBLISHED / name).exists()] == []
+
+
+def test_studies_are_chosen_by_name_in_the_order_of_the_queue() -> None:
+    names = [entry.study for entry in ENTRIES]
+    assert [entry.study for entry in chosen_entries(ENTRIES, [names[2], names[0]])] == [names[0], names[2]]
+    assert chosen_entries(ENTRIES, []) == ENTRIES
+    with pytest.raises(RecipeError, match="did you mean"):
+        chosen_entries(ENTRIES, [names[0] + "s"])
+
+
+def test_a_recorded_run_of_a_study_is_done(places: Places) -> None:
+    (entry,) = chosen_entries(ENTRIES, ["listops/data-size"])
+    (places.results / "listops").mkdir(parents=True)
+    first, second, *_ = [job.name.partition(": ")[2] for job in entry.jobs(places)]
+    scores: dict[str, Any] = {"train": [], "validation": [], "test": []}
+    fields: dict[str, Any] = {"row": "a", "network": {}, "training": {}, "data": {}}
+    records = [
+        {"run": first, **fields, "scores": scores},
+        {"run": second, **fields, "scores": {"validation": []}},
+    ]
+    write_records(places.results / "listops" / "data-size.jsonl", records)
+    assert [job.is_done() for job in entry.jobs(places)[:2]] == [True, False]
+
+
+def worked(jobs: list[Job], places: Places, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Do jobs as a worker of the queue does, and return the errors."""
+    errors: SimpleQueue[dict[str, str]] = SimpleQueue()
+    monkeypatch.setattr(Entry, "jobs", lambda self, places: jobs)
+    queue._work([Entry("any/study", 1.0)], places, errors)
+    return errors.get()
+
+
+def test_a_worker_does_what_is_open_and_ready_in_order(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = ["recorded"]
+
+    def job(name: str, needs: str = "recorded") -> Job:
+        return Job(name, lambda: name in done, lambda: done.append(name), lambda: needs in done)
+
+    jobs = [job("recorded"), job("last/row", needs="second"), job("first"), job("second"), job("never", needs="absent")]
+    assert worked(jobs, places, monkeypatch) == {}
+    assert done == ["recorded", "first", "second", "last/row"]
+
+
+def test_a_worker_leaves_what_another_one_has_taken(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    jobs = [Job(name, lambda name=name: name in done, lambda name=name: done.append(name)) for name in ("a", "b")]  # type: ignore[misc]
+    with FileLock(places.runs / "queue" / "a.lock"):
+        worked(jobs, places, monkeypatch)
+    assert done == ["b"]
+    worked(jobs, places, monkeypatch)
+    assert done == ["b", "a"]
+
+
+def test_a_failed_job_is_told_and_stops_no_other(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def fail() -> None:
+        raise RecipeError("no such data")
+
+    jobs = [Job("bad", lambda: False, fail), Job("good", lambda: "good" in done, lambda: done.append("good"))]
+    assert worked(jobs, places, monkeypatch) == {"bad": "no such data"}
+    assert done == ["good"]
+
+
+def test_the_jobs_of_a_killed_queue_are_free_and_resume(tmp_path: Path) -> None:
+    words = [
+        *(sys.executable, "-m", "treemem", "queue", "listops/data-size"),
+        *("--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")),
+    ]
+    (tmp_path / "results").mkdir()
+    started = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    locks = tmp_path / "runs" / "queue"
+    while not (locks.exists() and any(locks.iterdir())):
+        assert started.poll() is None
+        time.sleep(0.1)
+    started.kill()
+    started.wait()
+    (lock,) = locks.iterdir()
+    with FileLock(lock, timeout=60):  # the worker ends with its parent
+        pass
+
+
+def test_pages_are_written_for_tasks_with_records(places: Places) -> None:
+    assert write_pages(ENTRIES, places) == []
