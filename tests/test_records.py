@@ -5,6 +5,7 @@ import errno
 import gc
 import gzip
 import io
+import itertools
 import json
 import os
 import sys
@@ -16,8 +17,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from treemem.errors import ParseError, RecipeError
-from treemem.records import json_line, open_source, read_records, replacing, write_records
+from treemem.errors import ParseError, RecipeError, TreememError
+from treemem.records import json_line, open_source, read_records, reader, replacing, source, write_records
 
 RECORDS = [
     {"id": 1, "text": "x = x", "note": "plain"},
@@ -140,7 +141,7 @@ def test_a_line_that_is_not_utf8_is_an_error_of_that_line_alone(tmp_path: Path) 
         ("a.jsonl", '{"a": 1}\n\n{"a": \n', 3, "no JSON here"),
         ("a.jsonl", "[1]\n", 1, "a JSON array"),
         ("a.jsonl", "null\n", 1, "a JSON null"),
-        ("a.jsonl", "[" * 100_000 + "\n", 1, "no JSON here"),
+        ("a.jsonl", "[" * 100_000 + "\n", 1, "nested too deep"),
         ("a.jsonl", '{"a": ' + "9" * 10_000 + "}\n", 1, "no JSON here"),
         ("a.csv", "a,b\n1,2\n3\n", 3, "1 cells, and the header names 2"),
         ("a.csv", 'a,b\n1,"2\n', 2, "no row of CSV"),
@@ -256,6 +257,112 @@ def test_damaged_gzip_is_an_error_even_when_not_strict(tmp_path: Path) -> None:
     path.write_bytes(b"not gzip at all")
     with pytest.raises(ParseError, match=r"no packed data, though the name ends in \.gz"):
         list(read_records(path))
+
+
+def test_an_empty_packed_file_is_an_error_and_not_a_file_without_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.touch()
+    with pytest.raises(ParseError, match="no packed data"):
+        list(read_records(path))
+    path.write_bytes(gzip.compress(b""))
+    assert list(read_records(path)) == []
+
+
+@pytest.mark.parametrize("change", [-9, 9])
+@pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl", "jsonl.gz", "parquet"])
+def test_a_file_whose_size_changes_while_it_is_read_is_an_error(tmp_path: Path, suffix: str, change: int) -> None:
+    path = tmp_path / f"a.{suffix}"
+    write_records(path, [{"text": f"x{number} = x", "note": "n"} for number in range(50_000)])
+    before = path.stat().st_size
+    records = read_records(path, text_fields=("text", "note"), strict=False)
+    next(records)
+    os.truncate(path, before + change)
+    with pytest.raises((RecipeError, ParseError)) as caught:
+        list(records)
+    assert str(path) in str(caught.value)
+    if suffix in ("txt", "csv", "jsonl"):
+        assert "changed while it was read" in str(caught.value) or "cut off" in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl", "txt.gz", "csv.gz", "jsonl.gz", "parquet"])
+def test_a_file_that_is_cut_anywhere_is_an_error_or_ends_with_a_whole_record(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    write_records(path, [{"text": text, "note": "n"} for text in ("x = ä", "y, z", 'sin("x")\u20ac')])
+    content, whole = path.read_bytes(), fields_of(path, text_fields=("text", "note"))
+    ends = {len(line) for line in itertools.accumulate(content.splitlines(keepends=True))}
+    first = min(ends) if suffix == "txt" else 0  # nothing tells how many parts the first line has
+    refused = 0
+    for size in range(first, len(content)):
+        path.write_bytes(content[:size])
+        try:
+            records = list(read_records(path, text_fields=("text", "note"), strict=False))
+        except ParseError:
+            refused += 1
+            continue
+        assert not suffix.endswith(("gz", "parquet"))
+        assert [record.fields for record in records] == whole[: len(records)]
+        assert size in ends or size + 1 in ends or not records
+    assert refused > len(content) // 2
+
+
+def test_a_last_record_without_a_line_end_is_read_if_it_is_whole(tmp_path: Path) -> None:
+    for name, content in (("a.jsonl", '{"a": "1"}\n{"a": "2"}'), ("a.csv", "a\n1\n2"), ("a.txt", "1\n2")):
+        (tmp_path / name).write_text(content)
+        assert fields_of(tmp_path / name, text_fields=("a",)) == [{"a": "1"}, {"a": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", b'{"a": "1"}\n{"a": "'),
+        ("a.csv", b"a,b\n1,2\n3"),
+        ("a.csv", b'a,b\n1,2\n3,"4'),
+        ("a.txt", b"1\t2\n3"),
+        ("a.txt", b"1\t2\n3\t\xe2\x82"),
+    ],
+)
+def test_a_file_that_ends_in_the_middle_of_a_record_is_refused_even_when_not_strict(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    records = read_records(tmp_path / name, text_fields=("a", "b"), strict=False)
+    assert not next(records).error
+    with pytest.raises(ParseError, match=rf"{name}, line [23], column .*it seems to be cut off"):
+        next(records)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.txt.gz"])
+def test_a_line_that_is_too_long_is_an_error_of_its_own_only(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "LONGEST_LINE", 50)
+    write_records(tmp_path / name, [{"a": "x"}, {"a": "y" * 1000}, {"a": "z"}])
+    first, second, third = read_records(tmp_path / name, text_fields=("a",), strict=False)
+    assert (first.fields, third.fields) == ({"a": "x"}, {"a": "z"})
+    assert f"{name}, line {second.line}, column 1: the line has more than 50 bytes" in str(second.error)
+
+
+def test_an_open_quote_does_not_collect_more_than_the_longest_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "LONGEST_LINE", 50)
+    (tmp_path / "a.csv").write_text('a,b\n1,"x\n' + "2,y\n" * 1000 + '3,"z"\n')
+    records = read_records(tmp_path / "a.csv", strict=False)
+    assert next(records).error
+    assert [record.fields for record in records] == [{"a": "2", "b": "y"}] * 1000 + [{"a": "3", "b": "z"}]
+
+
+def test_an_error_repeats_a_short_part_of_a_long_header(tmp_path: Path) -> None:
+    header = ",".join(f"column{number}" for number in range(20_000))
+    (tmp_path / "a.csv").write_text(f"{header}\n1,2\n")
+    for one_of in ((), ("tree",)):
+        with pytest.raises(TreememError) as caught:
+            list(read_records(tmp_path / "a.csv", one_of=one_of))
+        assert len(str(caught.value)) < 1000
+    (tmp_path / "a.csv").write_text(f"{header},column7\n1,2\n")
+    with pytest.raises(ParseError, match="two columns have one name") as wrong:
+        list(read_records(tmp_path / "a.csv"))
+    assert len(str(wrong.value)) < 1000
 
 
 def test_a_file_that_is_not_parquet_is_an_error(tmp_path: Path) -> None:
@@ -377,6 +484,17 @@ def test_writing_into_a_missing_folder_or_onto_a_folder_is_refused(tmp_path: Pat
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(RecipeError, match="it is a device or a pipe"):
         write_records(tmp_path / "pipe.csv", RECORDS)
+
+
+@pytest.mark.parametrize("planted", [".a.csv.tmp", ".a.csv.lock"])
+def test_what_a_planted_link_leads_to_is_not_written(tmp_path: Path, planted: str) -> None:
+    (tmp_path / "precious").write_text("precious")
+    for target in ("precious", "new"):
+        (tmp_path / planted).symlink_to(target)
+        write_records(tmp_path / "a.csv", RECORDS)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "precious"]
+        assert (tmp_path / "precious").read_text() == "precious"
+        assert not (tmp_path / "a.csv").is_symlink()
 
 
 def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:

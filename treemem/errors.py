@@ -7,10 +7,17 @@ import re
 from collections.abc import Iterable
 
 _EXCERPT_BEFORE, _EXCERPT_AFTER = 40, 30
+_LONGEST_MESSAGE = 2000
 
 
 class TreememError(Exception):
-    """Base of every error that treemem raises on purpose."""
+    """Base of every error that treemem raises on purpose.
+
+    A message has at most 2,000 characters, whatever a user's file holds; a longer one is cut in the middle.
+    """
+
+    def __str__(self) -> str:
+        return shortened(super().__str__(), _LONGEST_MESSAGE)
 
 
 class ParseError(TreememError, ValueError):
@@ -60,6 +67,7 @@ class ParseError(TreememError, ValueError):
         message = f"{self._place}: {self.problem}"
         if self.expected:
             message += f"; expected {self.expected}"
+        message = shortened(message, _LONGEST_MESSAGE)
         excerpt = excerpt_around(self.text, self.offset)
         return f"{message}\n{excerpt}" if excerpt else message
 
@@ -94,7 +102,7 @@ class VocabularyError(TreememError, ValueError):
         return VocabularyError(self.problem, self.text, self.offset, line, source)
 
     def __str__(self) -> str:
-        message = f"{self._place}: {self.problem}" if self._place else self.problem
+        message = shortened(f"{self._place}: {self.problem}" if self._place else self.problem, _LONGEST_MESSAGE)
         excerpt = excerpt_around(self.text, self.offset)
         return f"{message}\n{excerpt}" if excerpt else message
 
@@ -161,9 +169,15 @@ def excerpt_around(text: str, offset: int) -> str:
     return f"  {shown}\n  {' ' * (offset - begin)}^" if shown else ""
 
 
+def shortened(text: str, most: int = 200) -> str:
+    """Return ``text``, cut in the middle if it has more than ``most`` characters."""
+    half = (most - 5) // 2
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+
+
 def quoted(names: Iterable[object], most: int = 5) -> str:
     """The first names, in quotes: ``'a', 'b', ...``."""
-    shown = [repr(str(name)) for name in names]
+    shown = [repr(shortened(str(name), 100)) for name in names]
     return ", ".join(shown[:most] + ["..."] * (len(shown) > most))
 
 

@@ -57,7 +57,8 @@ def reading_processes(count: int) -> Iterator[Callable[..., Future[Any]]]:
 def _begin() -> None:
     """Prepare a new process: leave Ctrl-C and standard output to the parent, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.dup2(2, 1)
+    with contextlib.suppress(OSError):  # standard error may be closed
+        os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

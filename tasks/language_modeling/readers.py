@@ -13,8 +13,7 @@ import numpy as np
 
 from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
 from treemem.nn.language_model import END
-from treemem.records import open_source
-from treemem.records.reader import text_lines
+from treemem.records import open_source, text_lines
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.penn import read_penn_trees
 from treemem.trees.postorder import offsets

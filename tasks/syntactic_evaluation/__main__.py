@@ -13,8 +13,8 @@ from treemem.errors import TreememError, for_commands
 from treemem.explore import markdown_table
 from treemem.model import Model
 from treemem.ops.threads import torch_threads
+from treemem.progress_bar import progress_bar
 from treemem.records import check_writable, write_records
-from treemem.runs.progress import progress_bar
 from treemem.tasks.language_modeling.generation.english import MinimalPair
 from treemem.tasks.syntactic_evaluation.generation.templates import template_pairs
 from treemem.tasks.syntactic_evaluation.published import PUBLISHED

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import gzip
 import io
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from typing import IO
 
 import pyarrow
 import pyarrow.parquet
@@ -17,6 +20,7 @@ import pytest
 import torch
 from published_state_dicts import whole_equation_network
 
+from treemem.records import reader
 from treemem.trees import equation_tokens
 
 Failing = Callable[..., str]
@@ -30,6 +34,10 @@ BAD_FILES = {
     "own.xyz": "own.xyz",
     "latin.txt": "latin.txt, line 2, column 5: byte 0xe9 is not UTF-8",
     "utf16.txt": "utf16.txt, line 1",
+    "cut.jsonl": "cut.jsonl, line 2, column 17: the file ends in the middle of this record; it seems to be cut off",
+    "cut.csv": "cut.csv, line 3, column 2: the file ends in the middle of this record; it seems to be cut off",
+    "cut.txt.gz": "the packed data are damaged after this line",
+    "empty.txt.gz": "empty.txt.gz",
     "empty.txt": "empty.txt",
     "empty.csv": "empty.csv",
     "empty.jsonl": "empty.jsonl",
@@ -135,6 +143,10 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(text)
     for name in ("empty.txt", "empty.csv", "empty.jsonl", "empty.parquet"):
         (folder / name).touch()
+    (folder / "cut.jsonl").write_text('{"equation": "x = x", "label": 1}\n{"equation": "x ')
+    (folder / "cut.csv").write_text("equation,label\nx = x,1\nx")
+    (folder / "cut.txt.gz").write_bytes(gzip.compress(b"x = x\t1\nx = 2*x\t0\n")[:-9])
+    (folder / "empty.txt.gz").touch()
     (folder / "latin.txt").write_bytes(b"x = x\t1\nsin(\xe9) = x\t0\n")
     (folder / "latin.yaml").write_bytes(b"task: \xe9\n")
     (folder / "utf16.txt").write_bytes("x = x\t1\n".encode("utf-16"))
@@ -181,6 +193,24 @@ def failing_cleanly(failing: Failing, folder: Path) -> Failing:
 def test_a_file_that_is_no_input_is_named(command: str, name: str, failing_cleanly: Failing) -> None:
     said = failing_cleanly(*words_of(READERS[command], FILE=name))
     assert BAD_FILES[name] in said
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_file_that_grows_while_it_is_read_is_named(
+    command: str, folder: Path, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = b'{"equation": "x = x", "label": 1}\n'
+    read = reader._jsonl_records
+
+    def growing(stream: IO[bytes]) -> Iterator[reader.Record]:
+        yield from read(stream)
+        os.truncate(folder / "own.jsonl", 3 * len(record))
+
+    monkeypatch.setattr(reader, "_jsonl_records", growing)
+    (folder / "own.jsonl").write_bytes(2 * record)
+    said = failing(*words_of(READERS[command], FILE="own.jsonl"))
+    assert not {"new.jsonl", "new.html"} & {path.name for path in folder.iterdir()}
+    assert f"own.jsonl changed while it was read, from {2 * len(record)} to {3 * len(record)} bytes" in said
 
 
 @pytest.mark.parametrize(("command", "recipe"), [*product(RECIPES, BAD_RECIPES)])

@@ -153,6 +153,23 @@ def test_help_comes_without_torch_and_a_closed_pipe_is_quiet() -> None:
     assert said == b""
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "predict MODEL own.txt -o new.jsonl",
+        "evaluate MODEL own.txt --json new.json",
+        "generate equation_verification -o new.jsonl data.size=20 data.max_depth=3",
+    ],
+)
+def test_commands_work_with_a_closed_standard_error(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "own.txt").write_text("x = x\t1\nx = 2*x\t0\n")
+    monkeypatch.setattr(sys, "stderr", None)
+    model = ROOT / "tests" / "checkpoints" / "stack_tree_lstm"
+    assert main(line.replace("MODEL", str(model)).split()) == 0
+    assert any(path.read_text() for path in folder.glob("new.*"))
+    sys.stderr.close()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="streams are closed as in POSIX shells")
 @pytest.mark.parametrize(
     ("closed", "code", "said"),
@@ -160,6 +177,7 @@ def test_help_comes_without_torch_and_a_closed_pipe_is_quiet() -> None:
         ("<&-", 0, ""),
         ("2>&-", 0, ""),
         (">&-", 2, "error: standard output is closed; redirect it"),
+        (">&- 2>&-", 2, ""),
         ("<&- >&- 2>&-", 2, ""),
     ],
 )

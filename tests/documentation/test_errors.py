@@ -20,6 +20,7 @@ from treemem import Tree, TreeBatch, TreePredictor, Vocabulary, dgl_import, pred
 from treemem.explore import explore
 from treemem.networks import NetworkConfig
 from treemem.nn import ONLSTM, EqualityHead, TreeLSTM, TreeNetwork
+from treemem.records import read_records
 from treemem.runs import TrainingOptions, fit, load_recipe
 from treemem.trees import parse_brackets, parse_equation
 
@@ -102,6 +103,13 @@ def of_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def of_files() -> Iterator[str]:
+    Path("records.jsonl").write_text('{"equation": "x = x"}\n{"equation": "x ')
+    yield message(lambda: list(read_records("records.jsonl")))
+    Path("records.jsonl").write_text('{"equation": "x = x"}\n')
+    records = read_records("records.jsonl")
+    next(records)
+    Path("records.jsonl").write_text('{"equation": "x = x"}\n' * 2)
+    yield message(lambda: list(records))
     predictor = TreePredictor("equation_verification")
     Path("own.txt").write_text("x = x\n")
     predict_file(predictor, "own.txt", "answers.jsonl")

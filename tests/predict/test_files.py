@@ -24,7 +24,7 @@ from pyarrow import parquet
 
 import treemem
 from treemem.errors import ParseError, RecipeError, VocabularyError
-from treemem.predict import TreePredictor, chunks, files, predict_file
+from treemem.predict import TreePredictor, chunks, files, partial_output, predict_file
 from treemem.predict.partial_output import PartialOutput
 from treemem.records import format_of, locked, read_records, write_records
 from treemem.tasks.listops import ListOps
@@ -294,10 +294,7 @@ def test_answers_that_a_full_disk_takes_in_part_are_written_anew_when_the_run_go
 ) -> None:
     predict_file(predictor, text, tmp_path / "whole.jsonl")
     with monkeypatch.context() as patch:
-        opened = Path.open
-        patch.setattr(
-            Path, "open", lambda path, mode="r", **_: HalfTaken(path, mode) if mode == "ab" else opened(path, mode)
-        )
+        patch.setattr(partial_output, "append_to", lambda path: HalfTaken(path, "ab"))
         with pytest.raises(
             RecipeError, match=r"cannot write .*out\.jsonl\.partial: No space left on device; free some"
         ):
@@ -434,6 +431,45 @@ def test_what_a_killed_run_has_left_of_its_output_goes_with_the_next(
         (tmp_path / name).write_text("id,predic")
     predict_file(predictor, text, tmp_path / "out.csv")
     assert left_in(tmp_path) == {"out.csv"}
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.jsonl.gz"])
+@pytest.mark.parametrize("target", ["precious", "new"])
+def test_what_planted_links_lead_to_is_not_written(
+    tmp_path: Path, text: Path, predictor: TreePredictor, name: str, target: str
+) -> None:
+    (tmp_path / "precious").write_text("precious")
+    for planted in (f"{name}.partial", f"{name}.partial.json", f".{name}.tmp", f".{name}.partial.json.tmp"):
+        (tmp_path / planted).symlink_to(target)
+    predict_file(predictor, text, tmp_path / name, overwrite=True)
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert left_in(tmp_path) - {f".{name}.tmp"} == {name, "precious"}
+    assert not (tmp_path / name).is_symlink()
+
+
+def test_a_run_is_not_resumed_through_a_link(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
+    broken_off(predictor, text, tmp_path / "out.jsonl")
+    partial = tmp_path / "out.jsonl.partial"
+    answers = partial.read_bytes()
+    partial.rename(tmp_path / "precious")
+    partial.symlink_to("precious")
+    with pytest.raises(RecipeError, match=r"cannot write .*out\.jsonl\.partial"):
+        predict_file(predictor, text, tmp_path / "out.jsonl", resume=True)
+    assert (tmp_path / "precious").read_bytes() == answers
+
+
+def test_damaged_answers_of_an_interrupted_run_are_an_error(
+    tmp_path: Path, text: Path, predictor: TreePredictor
+) -> None:
+    partial = tmp_path / "out.csv.partial"
+    for damage in (b"[" * 10, b'{"id": 1}\n'):
+        broken_off(predictor, text, tmp_path / "out.csv")
+        content = partial.read_bytes()
+        partial.write_bytes(damage + content[len(damage) :])
+        with pytest.raises((RecipeError, ParseError), match=r"out\.csv\.partial.*line 1"):
+            predict_file(predictor, text, tmp_path / "out.csv", resume=True)
+        for path in tmp_path.glob("out.*"):
+            path.unlink()
 
 
 def test_a_run_is_not_resumed_with_another_model_threshold_or_input(

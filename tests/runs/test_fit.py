@@ -19,10 +19,10 @@ import treemem
 from treemem.errors import RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.progress_bar import progress_bar
 from treemem.runs import trainer
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
-from treemem.runs.progress import progress_bar
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch

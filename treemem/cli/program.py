@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from jsonargparse import ArgumentError, Namespace
 
@@ -77,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is_debug = "--debug" in own
     own, modules = _without_imports([word for word in own if word != "--debug"])
     words = own + words[words.index("--") :] if "--" in words else own
+    if sys.stderr is None:
+        sys.stderr = _opened_to_nothing()
     if sys.stdout is None:
         print("error: standard output is closed; redirect it to a file or to /dev/null", file=sys.stderr)
         return _WRONG
@@ -231,6 +234,17 @@ def _log_on_standard_error() -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def _opened_to_nothing() -> TextIO:
+    """Return a standard error that discards everything, in place of a closed one.
+
+    Its descriptor stays taken, also in processes that this one starts. Otherwise the next file to be opened, such as an
+    output, would get the messages of C++ libraries.
+    """
+    descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.set_inheritable(descriptor, True)
+    return os.fdopen(descriptor, "w")
 
 
 def _give_up_standard_output() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -20,7 +19,18 @@ from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of
 from treemem.predict.graphs import read_graphs
 from treemem.predict.partial_output import PartialOutput
 from treemem.predict.predictor import FIELDS, TreePredictor
-from treemem.records import check_writable, format_of, is_packed, json_line, locked, read_records, write_records
+from treemem.progress_bar import progress_bar
+from treemem.records import (
+    check_unchanged,
+    check_writable,
+    format_of,
+    is_packed,
+    json_line,
+    locked,
+    read_records,
+    source_size,
+    write_records,
+)
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import RecordReader, find_refused
 
@@ -139,7 +149,7 @@ class _Run:
         threshold: float | None,
     ) -> None:
         self.source, self.format = os.fspath(source), format
-        self._size = self._input_size()
+        self._size = source_size(self.source)
         self.predictor = predictor if isinstance(predictor, TreePredictor) else TreePredictor(predictor)
         if threshold is not None:
             self.predictor = self.predictor.with_threshold(threshold)
@@ -150,14 +160,6 @@ class _Run:
     def counts(self, begin: float) -> PredictionCounts:
         """Return the counts of a complete run that started at ``begin``."""
         return PredictionCounts(self.records, self.records - self.rejected, self.rejected, time.perf_counter() - begin)
-
-    def _input_size(self) -> int | None:
-        """Return the size of the input, None if it is not a file."""
-        try:
-            found = None if self.source == "-" else Path(self.source).stat()
-            return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
-        except OSError as error:
-            raise RecipeError(f"cannot read {self.source}: {error.strerror}") from error
 
     def settings(self) -> dict[str, Any]:
         """Return everything that the answers depend on."""
@@ -179,12 +181,9 @@ class _Run:
         Raises:
             TreememError: the error of the first bad record, with ``strict``, after the answers before it.
         """
-        from tqdm import tqdm
-
-        disable = None if self.progress is None else not self.progress
         processes = 1 if self.format == "dgl" else self.predictor.processes
         with (
-            tqdm(desc="predicting", unit=" records", disable=disable, dynamic_ncols=True, leave=False) as bar,
+            progress_bar(None, "predicting", self.progress, unit="records") as bar,
             closing(self.predictor.answers(chunks, processes)) as answered,
         ):
             for chunk, answers in answered:
@@ -222,7 +221,11 @@ class _Run:
     def _digest(self, entries: Sequence[Entry]) -> str:
         """Return a digest of all answered records, of which ``entries`` are the last ones."""
         for line, identity, example, problem in entries:
-            self._answered.update(f"{line} {identity} {problem or example}\n".encode(errors="backslashreplace"))
+            try:
+                told = f"{line} {identity} {problem or example}\n"
+            except RecursionError:  # of data that are nested almost too deep to read
+                told = f"{line} {identity}\n"
+            self._answered.update(told.encode(errors="backslashreplace"))
         return self._answered.hexdigest()
 
     def _remaining(self, chunks: Iterator[Chunk], partial: PartialOutput) -> Iterator[Chunk]:
@@ -260,12 +263,7 @@ class _Run:
             yield from read_graphs(self.source, model.vocabulary.labels, reader, trees_per_example)
         else:
             yield from _record_entries(self.source, self.format, reader)
-        size = self._input_size()
-        if size != self._size:
-            raise RecipeError(
-                f"{self.source} changed while it was read, from {self._size} to {size} bytes; wait until it is "
-                "complete, then start over with overwrite=True"
-            )
+        check_unchanged(self.source, self._size)
 
 
 def record_ids(source: str, reader: RecordReader, format: str | None = None) -> list[Any]:

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from treemem.errors import RecipeError
-from treemem.records import bring_to_disk, replacing, temporary_path, write_file, writing
+from treemem.records import (
+    append_to,
+    bring_to_disk,
+    new_file,
+    read_json,
+    read_records,
+    replacing,
+    temporary_path,
+    write_file,
+    writing,
+)
 
 _INT64 = 1 << 63
 _START_OVER = "start over with overwrite=True"
@@ -48,7 +58,9 @@ class PartialOutput:
         self._check_output()
         self._save()
         with writing(self.path):
-            self._stream: IO[bytes] = self.path.open("ab", buffering=0)
+            if not self._num_bytes:
+                new_file(self.path)
+            self._stream: IO[bytes] = append_to(self.path)
             self._stream.truncate(self._num_bytes)
 
     @staticmethod
@@ -68,11 +80,11 @@ class PartialOutput:
     def _resume(self) -> None:
         """Continue from the complete answers of an earlier run."""
         try:
-            before = json.loads(self._run_path.read_bytes())
+            before = read_json(self._run_path.read_bytes())
             self._overwrite = bool(before["overwrite"])
             self.num_lines, self.num_rejected = int(before["answers"]), int(before["rejected"])
             self._num_bytes, self.digest = int(before["bytes"]), str(before["digest"])
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
             raise RecipeError(f"cannot resume: {self._run_path} is damaged; {_START_OVER}") from error
         name = next((name for name in self._run if before.get(name) != self._run[name]), None)
         if name is not None:
@@ -85,7 +97,7 @@ class PartialOutput:
         """Record the settings of the run and the number of complete answers."""
         counts = {"answers": self.num_lines, "rejected": self.num_rejected, "bytes": self._num_bytes}
         about = {**self._run, "overwrite": self._overwrite, **counts, "digest": self.digest}
-        with replacing(self._run_path) as temporary:
+        with replacing(self._run_path, follow_link=False) as temporary:
             temporary.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
     def append(self, lines: bytes, *, count: int, rejected: int, digest: str) -> None:
@@ -125,8 +137,9 @@ class PartialOutput:
             complete = self.path
             if format != "jsonl" or packed:
                 complete = temporary_path(self.output)
-                types = self._types() if format == "parquet" else None
-                answers = self._answers() if format == "jsonl" else map(_with_list_as_text, self._answers())
+                new_file(complete)
+                types = self._types(fields) if format == "parquet" else None
+                answers = self._answers(fields) if format == "jsonl" else map(_with_list_as_text, self._answers(fields))
                 if types is not None and types["id"] is str:
                     answers = ({**answer, "id": str(answer["id"])} for answer in answers)
                 write_file(complete, answers, format=format, packed=packed, fields=fields, types=types)
@@ -142,14 +155,16 @@ class PartialOutput:
             remedy = f"move it away and continue with resume=True, or {_START_OVER}"
             raise RecipeError(f"{self.output} exists now and may not be replaced; {remedy}")
 
-    def _answers(self) -> Iterator[dict[str, Any]]:
-        with self.path.open("rb") as stream:
-            yield from map(json.loads, stream)
+    def _answers(self, fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+        for record in read_records(self.path, format="jsonl"):
+            if not {*fields} <= {*record.fields}:
+                raise RecipeError(f"{self.path} is damaged: line {record.line} is no answer; {_START_OVER}")
+            yield record.fields
 
-    def _types(self) -> dict[str, type]:
+    def _types(self, fields: tuple[str, ...]) -> dict[str, type]:
         """Return the types of Parquet columns. The ``id`` is a number only if all ids are integers of 64 bits."""
-        ids = all(type(answer["id"]) is int and -_INT64 <= answer["id"] < _INT64 for answer in self._answers())
-        found = {type(answer["prediction"]) for answer in self._answers()} - {type(None)}
+        ids = all(type(answer["id"]) is int and -_INT64 <= answer["id"] < _INT64 for answer in self._answers(fields))
+        found = {type(answer["prediction"]) for answer in self._answers(fields)} - {type(None)}
         prediction = str if found & {str, list} else next((kind for kind in (float, int, bool) if kind in found), int)
         return {"id": int if ids else str, "prediction": prediction, "probability": float, "error": str, "warning": str}
 

@@ -7,8 +7,11 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from treemem.errors import RecipeError
+
+_NOT_THROUGH_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows does not have it
 
 
 def check_writable(
@@ -49,18 +52,20 @@ def check_writable(
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], *, follow_link: bool = True) -> Iterator[Path]:
     """Yield a temporary file beside ``path``, which replaces ``path`` if the block ends well.
+
+    If ``path`` is a link, what it leads to is replaced, or without ``follow_link`` the link.
 
     Writers of the same file wait for each other. What a killed process left behind is removed by the next writer.
 
     Raises:
         RecipeError: as :func:`check_writable`, or ``path`` cannot be written; what stood there is then unchanged.
     """
-    place = check_writable(path, overwrite=True)
+    place = check_writable(path, overwrite=True) if follow_link else Path(path)
     temporary = temporary_path(place)
     with locked(place), writing(place):
-        temporary.unlink(missing_ok=True)
+        new_file(temporary)
         try:
             yield temporary
             bring_to_disk(temporary)
@@ -84,7 +89,10 @@ def locked(place: Path, *, wait: bool = True) -> Iterator[None]:
 
     lock = FileLock(lock_path(place), timeout=-1 if wait else 0)
     with writing(place):
-        lock_path(place).touch()  # raises where filelock would wait for ever, as in a folder of /proc
+        if lock_path(place).is_symlink():
+            lock_path(place).unlink()
+        # This raises where filelock would wait for ever, as in a folder of /proc.
+        os.close(os.open(lock_path(place), os.O_WRONLY | os.O_CREAT | _NOT_THROUGH_LINKS, 0o666))
         try:
             lock.acquire()
         except Timeout as error:
@@ -96,6 +104,25 @@ def locked(place: Path, *, wait: bool = True) -> Iterator[None]:
         with contextlib.suppress(OSError):  # Windows deletes no open file
             lock_path(place).unlink()
         lock.release()
+
+
+def new_file(path: Path) -> None:
+    """Make an empty file in place of whatever has this name. A link is replaced, and what it leads to stays.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+
+def append_to(path: Path) -> IO[bytes]:
+    """Open a file to append to it, without a buffer.
+
+    Raises:
+        OSError: it does not exist, is a link, or cannot be written.
+    """
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | _NOT_THROUGH_LINKS), "ab", buffering=0)
 
 
 def temporary_path(place: Path) -> Path:

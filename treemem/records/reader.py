@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import functools
-import gzip
 import io
 import json
 import math
 import os
 import re
-import sys
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple
 
-from treemem.errors import ParseError, RecipeError, near_names
+from treemem.errors import ParseError, RecipeError, TreememError, near_names, shortened
+from treemem.records.source import DAMAGED, LONGEST_LINE, Line, cut_off, lines_of, open_source, read_json
 
 FORMATS = ("text", "csv", "jsonl", "parquet")
 PARQUET_ROWS = 8192
@@ -33,9 +30,8 @@ _FORMAT_OF_SUFFIX = {
 }
 _QUOTE_AFTER_SPACE = re.compile(r'(?:^|,)\s+"')
 _LONGEST_CELL = 2**31 - 1
-_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)  # what unpacking raises
-_Line = tuple[int, str, ParseError | None]
 HeaderOf = Callable[[Sequence[str]], Sequence[str] | None]
+_PARQUET = "a whole Parquet file"
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,10 @@ def read_records(
 
     Raises:
         RecipeError: the file does not exist, its format cannot be told, or it has no column of ``one_of``.
-        ParseError: the file as a whole is damaged, or (with ``strict``) a record is; it names the file and the line.
+            It cannot be read, or its size changes meanwhile.
+        ParseError: the file as a whole is damaged or cut off, or (with ``strict``) a record is bad; it names the file
+            and the line. A file is cut off if its last line has no end and is no whole record: no JSON, fewer cells
+            than the header, fewer parts than the line before it, nothing in its last cell, or half a character.
     """
     name = os.fspath(source)
     check = functools.partial(check_columns, name, one_of)
@@ -110,45 +109,11 @@ def read_records(
             if error.source:
                 raise
             raise error.at(error.line, name) from error
-        except _DAMAGED as error:
+        except DAMAGED as error:
             problem = f"the packed data are damaged after this line ({error})"
             raise ParseError(problem, line=max(line, 1), source=name) from error
-
-
-@contextlib.contextmanager
-def open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked if its name ends in ``.gz``, or of standard input for ``"-"``.
-
-    Raises:
-        RecipeError: the file does not exist or cannot be read, or standard input is closed.
-        ParseError: the packed data are damaged.
-    """
-    name = os.fspath(source)
-    if name == "-":
-        if sys.stdin is None:
-            raise RecipeError("standard input is closed; name a file, or pipe the records in")
-        yield sys.stdin.buffer
-        return
-    try:
-        stream: IO[bytes] = Path(name).open("rb")  # noqa: SIM115  closed below
-    except OSError as error:
-        raise RecipeError(f"cannot read {name}: {error.strerror}") from error
-    with stream:
-        if not is_packed(name):
-            yield stream
-            return
-        if stream.peek(2)[:2] not in (b"", b"\x1f\x8b"):  # type: ignore[attr-defined]
-            raise ParseError("no packed data, though the name ends in .gz", line=1, source=name)
-        try:
-            with gzip.open(stream, "rb") as unpacked:
-                yield cast("IO[bytes]", unpacked)
-        except _DAMAGED as error:
-            raise ParseError(f"the packed data are damaged ({error})", line=1, source=name) from error
-
-
-def is_packed(name: str) -> bool:
-    """Whether a file of this name is packed."""
-    return name.lower().endswith(".gz")
+        except OSError as error:
+            raise RecipeError(f"cannot read {name}: {error.strerror or error}") from error
 
 
 def format_of(name: str, format: str | None) -> str:
@@ -171,28 +136,15 @@ def format_of(name: str, format: str | None) -> str:
     return _FORMAT_OF_SUFFIX[suffix]
 
 
-def text_lines(stream: IO[bytes]) -> Iterator[_Line]:
-    """Each line with its number, without its end; bytes that are not UTF-8 are an error of their own line only."""
-    for number, raw in enumerate(stream, start=1):
-        if number == 1:
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
-        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-        try:
-            yield number, raw.decode("utf-8"), None
-        except UnicodeDecodeError as error:
-            text = raw.decode("utf-8", errors="replace")
-            offset = len(raw[: error.start].decode("utf-8"))
-            yield number, text, ParseError(f"byte 0x{raw[error.start]:02x} is not UTF-8", text, offset, "UTF-8 text")
-
-
 def _text_records(
     names: Sequence[str], header_of: HeaderOf | None, skip_blank_lines: bool, stream: IO[bytes]
 ) -> Iterator[Record]:
     header: Sequence[str] | None = None
     is_first = True
-    for number, text, error in text_lines(stream):
+    num_before = 0
+    for number, text, error, is_ended in lines_of(stream):
         parts = text.split("\t")
-        if skip_blank_lines and len(parts) == 1 and not text.strip():
+        if skip_blank_lines and error is None and len(parts) == 1 and not text.strip():
             continue
         if is_first and text.strip():
             is_first = False
@@ -201,13 +153,17 @@ def _text_records(
             if header is not None:
                 if (wrong := _header_error(header)) is not None:
                     raise wrong.at(number)
+                num_before = len(parts)
                 continue
         known = names if header is None else header
         if header is not None:
             parts = _without_blank_end(parts, len(header))
         if error is None and len(parts) > len(known):
             offset = sum(len(part) + 1 for part in parts[: len(known)]) - 1
-            error = ParseError(f"{len(parts)} parts between tabs", text, offset, "<TAB>".join(known))
+            error = ParseError(f"{len(parts)} parts between tabs", text, offset, shortened("<TAB>".join(known)))
+        if not is_ended and _seems_cut(parts, num_before):
+            raise cut_off(text).at(number)
+        num_before = 0 if error else len(parts)
         fields = {} if error else dict(zip(known, parts, strict=False))
         fields.pop("", None)
         yield Record(number, fields, error, by_place=header is None)
@@ -223,16 +179,17 @@ _JSON_EXPECTED = "one JSON object on each line"
 
 
 def _jsonl_records(stream: IO[bytes]) -> Iterator[Record]:
-    for number, text, error in text_lines(stream):
+    for number, text, error, is_ended in lines_of(stream):
         if error is None and not text.strip():
             continue
         fields: Any = {}
         if error is None:
             try:
-                fields = json.loads(text)
-            except (ValueError, RecursionError) as problem:
-                told, offset = getattr(problem, "msg", problem), getattr(problem, "pos", 0)
-                error = ParseError(f"no JSON here ({told})", text, offset, _JSON_EXPECTED)
+                fields = read_json(text, expected=_JSON_EXPECTED)
+            except ParseError as problem:
+                if not is_ended and isinstance(problem.__cause__, json.JSONDecodeError):
+                    raise cut_off(text).at(number) from problem
+                error = problem
             else:
                 if not isinstance(fields, dict):
                     error = ParseError(f"a JSON {_JSON_KINDS[type(fields)]}", text, 0, _JSON_EXPECTED)
@@ -250,7 +207,8 @@ def check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> N
     if (separator := separator_of(",".join(columns), one_of)) is not None:
         remedy = f"; it seems to be separated by {separator!r}, and CSV is by ','"
         remedy += "; as a text file (format text) it can be read" if separator == "\t" else "; write it with commas"
-    raise RecipeError(f"{name} has the columns {list(columns)}, and none of {', '.join(one_of)}{remedy}")
+    shown = shortened(str(list(columns)))
+    raise RecipeError(f"{name} has the columns {shown}, and none of {', '.join(one_of)}{remedy}")
 
 
 def separator_of(header: str, names: Sequence[str] = ()) -> str | None:
@@ -268,7 +226,7 @@ def separator_of(header: str, names: Sequence[str] = ()) -> str | None:
 def _csv_records(check: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
     header: list[str] | None = None
     least = 0
-    for line, row, error in _csv_rows(text_lines(stream)):
+    for line, row, error, is_ended in _csv_rows(lines_of(stream)):
         if header is None:
             cells = [cell.strip() for cell in row]
             if error is not None and (separator := separator_of(error.text)) is not None:
@@ -280,22 +238,30 @@ def _csv_records(check: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
             header = cells
             least = max(place for place, name in enumerate(header, start=1) if name)
             continue
+        if not is_ended and _seems_cut(row, least):
+            raise cut_off(error.text if error else ",".join(row)).at(line)
         cells = _without_blank_end(row, len(header))
         if error is None and not least <= len(cells) <= len(header):
             problem = f"{len(cells)} cells, and the header names {len(header)}"
-            error = ParseError(problem, ",".join(cells), 0, ",".join(header))
+            error = ParseError(problem, ",".join(cells), 0, shortened(",".join(header)))
         fields = _id_alone(header, cells) if error else dict(zip(header, cells, strict=False))
         fields.pop("", None)
         yield Record(line, fields, error)
 
 
+def _seems_cut(cells: Sequence[str], usual: int) -> bool:
+    """Whether a last row without a line end has fewer cells than usual, or ends after a separator."""
+    return len(cells) < usual or (len(cells) == usual > 1 and not cells[-1])
+
+
 def _header_error(names: Sequence[str]) -> ParseError | None:
     """What is wrong with the names of the columns of a table. Columns without a name cannot be asked for."""
+    shown, expected = shortened(",".join(names)), "a header of distinct names"
     if not any(names):
-        return ParseError("no column has a name", ",".join(names), 0, "a header of distinct names")
+        return ParseError("no column has a name", shown, 0, expected)
     twice = next((name for place, name in enumerate(names) if name and name in names[:place]), None)
     if twice is not None:
-        return ParseError(f"two columns have one name, {twice!r}", ",".join(names), 0, "a header of distinct names")
+        return ParseError(f"two columns have one name, {shortened(twice)!r}", shown, 0, expected)
     return None
 
 
@@ -308,44 +274,57 @@ def _id_alone(header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
     return {}
 
 
-def _csv_rows(lines: Iterator[_Line]) -> Iterator[tuple[int, list[str], ParseError | None]]:
-    """Each row that is not blank, with its first line and its error.
+class _Row(NamedTuple):
+    """A row of CSV: its first line, cells and error, and whether its last line has an end."""
+
+    line: int
+    cells: list[str]
+    error: ParseError | None
+    is_ended: bool
+
+
+def _csv_rows(lines: Iterator[Line]) -> Iterator[_Row]:
+    """Each row that is not blank.
 
     A quoted cell may run over several lines. If that ends in an error, only the first line is a bad row, and reading
     continues at the second. A later line that leaves a quote open and would run into the same error is bad at once, so
     every line is read at most twice.
     """
-    ahead: deque[_Line] = deque()
-    taken: list[_Line] = []
+    ahead: deque[Line] = deque()
+    taken: list[Line] = []
     error_line: float = 0  # a quote that a line before this one leaves open runs into an error here
 
     def row_lines() -> Iterator[str]:
         nonlocal error_line
-        while not taken or taken[0][0] >= error_line:
+        characters = 0
+        while not taken or (taken[0].number >= error_line and characters <= LONGEST_LINE):
             line = ahead.popleft() if ahead else next(lines, None)
             if line is None:
                 if taken:
                     error_line = math.inf
                 return
             taken.append(line)
-            yield line[1] + "\n"
+            characters += len(line.text)
+            yield line.text + "\n"
 
     while True:
         taken.clear()
         cells, problem = _next_csv_row(csv.reader(row_lines(), strict=True))
         if not taken:
             return
-        number, text, error = taken[0]
-        if not text.strip():
+        number, text, error, is_ended = taken[0]
+        if error is None and not text.strip():
             continue
         if problem:
             if len(taken) > 1:
-                error_line = max(error_line, taken[-1][0])
+                error_line = max(error_line, taken[-1].number)
                 ahead.extendleft(reversed(taken[1:]))
             error = error or ParseError(f"no row of CSV ({problem})", text, 0, "cells between commas")
         else:
-            error = next((error for _, _, error in taken if error is not None), None) or _late_quote_error(text, cells)
-        yield number, cells, error
+            error = next((line.error for line in taken if line.error is not None), None)
+            error = error or _late_quote_error(text, cells)
+            is_ended = taken[-1].is_ended
+        yield _Row(number, cells, error, is_ended)
 
 
 def _late_quote_error(text: str, cells: Sequence[str]) -> ParseError | None:
@@ -368,12 +347,11 @@ def _next_csv_row(rows: Iterator[list[str]]) -> tuple[list[str], str]:
 
 
 def _parquet_records(check: _CheckColumns, columns: Sequence[str] | None, stream: IO[bytes]) -> Iterator[Record]:
-    import pyarrow
     import pyarrow.parquet
 
-    whole = stream if isinstance(stream, io.BufferedReader) and stream.seekable() else io.BytesIO(stream.read())
     try:
-        table = pyarrow.parquet.ParquetFile(whole)
+        whole = stream if isinstance(stream, io.BufferedReader) and stream.seekable() else io.BytesIO(stream.read())
+        table = pyarrow.parquet.ParquetFile(whole, page_checksum_verification=True)
         names = table.schema_arrow.names
         wrong = _header_error(names) if names else None
         if wrong is not None:
@@ -385,8 +363,12 @@ def _parquet_records(check: _CheckColumns, columns: Sequence[str] | None, stream
             for record in _parquet_rows(batch, number + 1):
                 number = record.line
                 yield record
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ParseError(f"no Parquet data ({error})", expected="a Parquet file") from error
+        if number != table.metadata.num_rows:
+            raise ParseError(f"the table has {number} rows, not {table.metadata.num_rows}", expected=_PARQUET)
+    except (TreememError, *DAMAGED):
+        raise
+    except Exception as error:  # foreign bytes make pyarrow raise errors of many classes
+        raise ParseError(f"no Parquet data ({shortened(str(error))})", expected=_PARQUET) from error
 
 
 def _parquet_rows(batch: Any, first: int) -> Iterator[Record]:

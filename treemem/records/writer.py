@@ -16,7 +16,8 @@ from typing import IO, Any, cast
 
 from treemem.errors import RecipeError
 from treemem.records.places import replacing, writing
-from treemem.records.reader import PARQUET_ROWS, format_of, is_packed
+from treemem.records.reader import PARQUET_ROWS, format_of
+from treemem.records.source import is_packed
 
 _AS_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _Fields = Sequence[str] | None
@@ -167,12 +168,13 @@ def _write_parquet(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fiel
 
     try:
         if schema is not None:
-            with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
+            with pyarrow.parquet.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
                 for table in tables():
                     writer.write_table(table)
             return
         found = list(tables()) or [pyarrow.table({name: [] for name in names})]
-        pyarrow.parquet.write_table(pyarrow.concat_tables(found, promote_options="permissive"), stream)
+        whole = pyarrow.concat_tables(found, promote_options="permissive")
+        pyarrow.parquet.write_table(whole, stream, write_page_checksum=True)
     except (OverflowError, pyarrow.ArrowException) as error:
         raise RecipeError(f"Parquet cannot hold these records ({error}); write JSONL or CSV") from error
 

@@ -16,7 +16,7 @@ from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.nn.row_cache import RowCache
 from treemem.ops.threads import torch_threads
-from treemem.runs.progress import progress_bar
+from treemem.progress_bar import progress_bar
 from treemem.task import ClassificationTask
 from treemem.trees.forest import Forest
 

@@ -1,4 +1,4 @@
-"""What a run reports: a progress bar, lines of JSON, TensorBoard curves."""
+"""What a run reports: lines of JSON, TensorBoard curves."""
 
 from __future__ import annotations
 
@@ -7,29 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from treemem.data_parallel import launched_processes
 from treemem.errors import RecipeError
 from treemem.records import json_line, replacing, writing
 from treemem.runs.options import TrainingOptions
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
-
-
-def progress_bar(total: int, what: str, shown: bool | None) -> Any:
-    """Return a tqdm bar over examples. Only the first of several processes shows one.
-
-    Args:
-        total: number of examples.
-        what: title.
-        shown: None shows it on a terminal only.
-    """
-    from tqdm import tqdm
-
-    disable = None if shown is None else not shown
-    if not launched_processes().is_first:
-        disable = True
-    return tqdm(total=total, desc=what, unit=" examples", disable=disable, dynamic_ncols=True, leave=False)
 
 
 def summary_writer() -> type[SummaryWriter]:

@@ -29,11 +29,12 @@ from treemem.errors import RecipeError
 from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.progress_bar import progress_bar
 from treemem.runs.accelerator import fabric_of_process
 from treemem.runs.learner import MAIN_LOSS
 from treemem.runs.optimisation import average_is_due, plateau_scheduler, rate_factor, rate_scheduler
 from treemem.runs.options import TrainingOptions, examples_of_epoch
-from treemem.runs.progress import RunLog, epoch_line, progress_bar, summary_writer
+from treemem.runs.progress import RunLog, epoch_line, summary_writer
 from treemem.runs.same_run import fingerprint
 from treemem.runs.state import RunState
 from treemem.task import Task

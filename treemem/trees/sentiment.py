@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from treemem.errors import ParseError, RecipeError
-from treemem.records import open_source
-from treemem.records.reader import text_lines
+from treemem.records import open_source, text_lines
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.postorder import offsets

@@ -19,8 +19,8 @@ from treemem.errors import RecipeError, TreememError, for_commands
 from treemem.explore import markdown_table
 from treemem.model import Model
 from treemem.ops.threads import torch_threads
+from treemem.progress_bar import progress_bar
 from treemem.records import check_writable, write_records
-from treemem.runs.progress import progress_bar
 from treemem.tasks.equation_verification.completion.blanks import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates, read_candidates
 from treemem.tasks.equation_verification.completion.completion import Engine, complete, filling_scores

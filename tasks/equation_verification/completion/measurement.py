@@ -10,7 +10,7 @@ from typing import Any
 
 from treemem.errors import RecipeError
 from treemem.ops.threads import torch_threads
-from treemem.runs.progress import progress_bar
+from treemem.progress_bar import progress_bar
 from treemem.runs.study import packed_answers, read_study, recorded_model
 from treemem.runs.study_file import StudyFolder, StudyResults
 from treemem.tasks.equation_verification.completion.blanks import BlankedEquations, blanked_test, read_blanked

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
+from treemem.progress_bar import progress_bar
 from treemem.tasks.equation_verification.generation.corruption import (
     ONE_EDIT,
     Corruption,
@@ -205,8 +205,7 @@ def balanced_equations(
         The equations, sorted by depth and shuffled within, with ``label``, ``depth``, ``edit`` and ``source`` in their
         ``tree_data``. There are fewer if the greatest depths are exhausted.
     """
-    total, off = sum(map(sum, quota.values())), None if progress is None else not progress
-    with tqdm(total=total, desc="equations", unit="", disable=off) as bar:
+    with progress_bar(sum(map(sum, quota.values())), "generating", progress, unit="equations") as bar:
         wanted = {depth: true for depth, (_, true) in quota.items()}
         derived = Derivation(wanted, rng, apart_from, derivation)
         derived.run(bar.update)

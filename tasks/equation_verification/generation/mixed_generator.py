@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
+from treemem.progress_bar import progress_bar
 from treemem.reading_processes import available_cores, reading_processes
 from treemem.tasks.equation_verification.generation.corruption import GROW, REPLACE, SHRINK
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
@@ -302,10 +302,9 @@ def _generated(
     size: int, name: str, max_depth: int, known: NDArray[np.int64], processes: int | None, progress: bool | None
 ) -> Forest:
     """Return ``size`` distinct equations, none of those whose digests are ``known``, sorted by depth."""
-    off = None if progress is None else not progress
     forests: list[Forest] = []
     places = np.empty(0, np.int64)
-    with tqdm(total=size, desc="equations", unit="", disable=off) as bar:
+    with progress_bar(size, "generating", progress, unit="equations") as bar:
         for _ in range(_MOST_ROUNDS):
             for made in _made(_shards(size - len(places), name, max_depth, len(forests)), processes):
                 forests.append(made)

@@ -118,7 +118,7 @@ def test_a_line_to_predict_has_a_label_beside_its_expression_or_nothing() -> Non
 def test_the_first_of_several_wrong_lines_is_named(tmp_path: Path) -> None:
     for first, second in ((f"8\t{NINE}", "9"), ("9\t[MAX", f"x\t{NINE}"), (f"8\t{NINE}", "\udcff")):
         path = tmp_path / "file.tsv"
-        path.write_bytes(f"9\t{NINE}\n{first}\n".encode() + second.encode("utf-8", "surrogateescape"))
+        path.write_bytes(f"9\t{NINE}\n{first}\n".encode() + second.encode("utf-8", "surrogateescape") + b"\n")
         with pytest.raises(ParseError) as caught:
             read_listops(path)
         assert caught.value.line == 2
