@@ -93,9 +93,9 @@ def test_the_data_are_those_of_the_run_however_its_checkpoint_is_named(
     assert " 7 |" in said.out.splitlines()[-3]
 
 
-def test_a_run_that_was_killed_is_not_scored_on_other_data(folder: Path, failing: Callable[..., str]) -> None:
+def test_a_run_without_a_recipe_is_not_scored_on_other_data(folder: Path, failing: Callable[..., str]) -> None:
     assert main(["train", "toy.yaml", "-o", "one", "--networks", "sum", "data.count=35", "training.epochs=1"]) == 0
-    Path("one/sum/recipe.yaml").unlink()  # it is written last
+    Path("one/sum/recipe.yaml").unlink()
     assert "recipe.yaml, which says what data the model was trained on" in failing("evaluate", "one/sum/seed-12093")
     (folder / "own.csv").write_text("tree,label\n(g x),1\n(f x y),0\n")
     assert "has no label" in failing("evaluate", "one/sum/seed-12093", "own.csv")  # a file needs no recipe

@@ -24,6 +24,7 @@ from treemem.records import replacing
 _logger = logging.getLogger(__name__)
 _POINTERS, _CHECKPOINTS, _LOCK = "checkpoints.json", "checkpoints", ".lock"
 _KEPT = 2
+_PROBE_SECONDS = 0.2  # longer than another process takes to ask whether the lock is held
 Kind = Literal["best", "last"]
 
 
@@ -52,7 +53,7 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / _LOCK, timeout=0)
+            lock = FileLock(self.path / _LOCK, timeout=_PROBE_SECONDS)
             lock.acquire()
         except Timeout as error:
             problem = f"another process is training in {self.path}; wait for its end, or choose another folder"
@@ -65,6 +66,16 @@ class RunFolder:
             yield
         finally:
             lock.release()
+
+    def is_in_use(self) -> bool:
+        """Return whether a process holds the lock of the folder."""
+        if not (self.path / _LOCK).is_file():
+            return False
+        try:
+            with FileLock(self.path / _LOCK, timeout=0):
+                return False
+        except Timeout:
+            return True
 
     def save(self, files: Mapping[str, bytes], *, best: bool) -> int:
         """Write the next checkpoint, make it the last one and, if it is, the best one; delete those no longer named.

@@ -118,8 +118,8 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
     if folder is not None and options.data is None:
         if not (folder / RECIPE).is_file():
             raise RecipeError(
-                f"{folder} has no {RECIPE}, which says what data the model was trained on; it comes when the training "
-                "has finished. Finish it with the same command, or name a file of examples"
+                f"{folder} has no {RECIPE}, which says what data the model was trained on; `treemem train` writes it "
+                "when the training begins. Run the same training command, or name a file of examples"
             )
         recipe = load_recipe(folder / RECIPE)
     if recipe is not None and recipe.task == model.task.name:

@@ -74,6 +74,7 @@ def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> 
         LOG,
         RESULTS,
         gathered_rows,
+        locked_results,
         published_figures,
         scores_by_network,
         write_results,
@@ -81,14 +82,15 @@ def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> 
     )
 
     digest = task.examples(data.forest).digest()
-    rows = gathered_rows(output, list(recipe.networks), digest)
-    scores = scores_by_network(rows, task.group)
-    published = published_figures(task, output)
-    table = _tables(task, scores, published)
+    with locked_results(output):
+        rows = gathered_rows(output, list(recipe.networks), digest)
+        scores = scores_by_network(rows, task.group)
+        published = published_figures(task, output)
+        table = _tables(task, scores, published)
+        write_results(output, rows, data.card, digest)
+        write_text(output / _TABLE, f"{table}\n")
+        plot = _plotted(task, scores, published, output)
     print(f"\n{table}\n")
-    write_results(output, rows, data.card, digest)
-    write_text(output / _TABLE, f"{table}\n")
-    plot = _plotted(task, scores, published, output)
     print(f"scores: {output / RESULTS}; log: {output / LOG}; data: {output / CARD}{plot}")
 
 
@@ -154,8 +156,8 @@ COMMAND = Command(
     summary="Train the networks of a recipe, score them on the test split, and print their accuracy by group.",
     usage="RECIPE [FIELD=VALUE ...] [options]",
     description=(
-        "The same command resumes an interrupted run. The results include networks that were trained earlier in the\n"
-        "same folder. A folder of networks that were trained on other data is refused."
+        "The same command resumes an interrupted run. The results include networks and seeds that were trained earlier,\n"
+        "or at the same time, in the same folder. A folder of networks that were trained on other data is refused."
     ),
     examples=(
         "treemem train equation_verification/small --networks Tree-LSTM",

@@ -1,11 +1,14 @@
 """A recipe as a run: train each network from each seed, score it on the test split, and record the scores.
 
-``OUTPUT/NETWORK`` holds a folder ``seed-N`` for each seed, the recipe, the card of the data with their hash, and the
-rows of scores. A later run with other networks leaves them there; results list all networks of the same data.
+``OUTPUT/NETWORK`` holds a folder ``seed-N`` for each seed, the recipe, the card of the data with their hash, a record
+of each seed, and the rows of scores, which are means over all these records. A later run, or one at the same time, adds
+other seeds and networks; results list all networks of the same data.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,9 +25,18 @@ from treemem.metrics.score import PublishedFigure, Score, row_score, score_row
 from treemem.model_digest import weights_digest
 from treemem.networks import NetworkConfig
 from treemem.plain_yaml import load_yaml
-from treemem.records import read_records, replacing, write_records, writing
+from treemem.records import locked, read_records, replacing, write_records, writing
 from treemem.runs.fit import check_fit
 from treemem.runs.recipe import Recipe, format_recipe, recipe_fields
+from treemem.runs.same_run import difference
+from treemem.runs.seed_records import (
+    changed_options,
+    check_seeds,
+    deciding_options,
+    mean_of_seeds,
+    seed_records,
+    tell_missing,
+)
 from treemem.runs.seeds import SeedsResult, fit_seeds, seed_folder, seed_of
 from treemem.runs.study import packed_answers
 from treemem.task import Task
@@ -67,9 +79,11 @@ def check_folder(output: Path) -> None:
     """
     if output.exists() and not output.is_dir():
         raise RecipeError(f"cannot write {output}: it is a file, and a folder is asked for")
-    is_begun = any((run / ".lock").is_file() for run in output.glob("*/seed-*/"))
-    if not is_begun and not any(recorded_digest(path.parent) for path in output.glob(f"*/{RECIPE}")):
-        check_empty(output)
+    if output.exists():
+        with locked_results(output):  # another command may be about to write its first files
+            is_begun = any((run / ".lock").is_file() for run in output.glob("*/seed-*/"))
+            if not is_begun and not any(recorded_digest(path.parent) for path in output.glob(f"*/{RECIPE}")):
+                check_empty(output)
 
 
 def train_recipe(
@@ -104,31 +118,106 @@ def train_recipe(
     seeds = recipe.seeds or [recipe.training.seed]
     examples = task.examples(data.forest)
     examples.scorable_part(TEST)
-    digest = examples.digest()
-    _check_same_data(recipe, Path(output), digest, overwrite=overwrite)
+    output, digest = Path(output), examples.digest()
     if overwrite:
         for name, network in recipe.networks.items():
-            check_fit(task, network, data.forest, recipe.training, output=Path(output) / name)
-        with processes.agreeing():
-            if processes.is_first:
-                folders = [Path(output) / name for name in recipe.networks]
-                _take_back(folders, seeds, (RECIPE, RESULTS, ANSWERS, *other_scores))
+            check_fit(task, network, data.forest, recipe.training, output=output / name)
+    with processes.agreeing():
+        if processes.is_first:
+            with locked_results(output):
+                _check_same_data(recipe, output, digest, overwrite=overwrite)
+                for name in recipe.networks:
+                    changes = _changes(recipe, name, output / name, digest)
+                    check_seeds(output / name, RECIPE, changes, leave_out=seeds if overwrite else None)
+                if overwrite:
+                    files = (RECIPE, CARD, RESULTS, ANSWERS, *other_scores)
+                    _take_back(recipe, task, output, seeds, data.card, digest, files)
     for name, network in recipe.networks.items():
         _logger.info("-- %s", name)
-        folder = Path(output) / name
+        folder = output / name
+        with processes.agreeing():
+            if processes.is_first:
+                with locked_results(output):
+                    _begin(recipe, name, folder, data.card, digest)
         result = fit_seeds(task, network, data, recipe.training, seeds=seeds, output=folder, split=TEST, resume=True)
         training, scoring = result.fits[0], result.evaluations[0]
         _logger.info(
             "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
             name, training.trees_per_second, scoring.trees_per_second, scoring.network_trees_per_second,
         )  # fmt: skip
-        rows = [score_row(name, score, task.group) for score in result.scores]
         with processes.agreeing():
             if processes.is_first:
-                write_text(folder / RECIPE, format_recipe(recipe))
-                write_results(folder, rows, data.card, digest)
-                write_records(folder / ANSWERS, _answers(result, seeds, digest))
+                with locked_results(output):
+                    new = _records(result, seeds, digest, name, recipe, task)
+                    _record(recipe, task, name, folder, new, data.card, digest)
         yield name, result
+
+
+@contextlib.contextmanager
+def locked_results(output: Path) -> Iterator[None]:
+    """Hold the lock of all files of results in a run's folder, which is made if it is absent. Other commands wait.
+
+    Raises:
+        RecipeError: the folder cannot be written.
+    """
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+    with locked(output / "results"):
+        yield
+
+
+def _changes(recipe: Recipe, name: str, folder: Path, digest: str) -> str:
+    """Return how the options or data of a network differ from those in its folder; empty if seeds can go together."""
+    if recorded_digest(folder) not in ("", digest):
+        return difference("data", None, None)
+    return changed_options(recipe, name, folder / RECIPE)
+
+
+def _begin(recipe: Recipe, name: str, folder: Path, card: str, digest: str) -> None:
+    """Write what a network is trained on and how, unless it is there, so that another command can check its own.
+
+    Raises:
+        RecipeError: seeds there have other options, or the files cannot be written.
+    """
+    changes = _changes(recipe, name, folder, digest)
+    check_seeds(folder, RECIPE, changes)
+    if changes or not (folder / RECIPE).is_file() or not recorded_digest(folder):
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        _write_card(folder, card, digest)
+        write_text(folder / RECIPE, format_recipe(recipe))
+
+
+def _record(
+    recipe: Recipe, task: Task, name: str, folder: Path, new: Mapping[int, dict[str, Any]], card: str, digest: str
+) -> None:
+    """Add the records of seeds to those in a network's folder, and write the results of all.
+
+    Raises:
+        RecipeError: the folder was given to other options meanwhile, or cannot be written.
+    """
+    changes = _changes(recipe, name, folder, digest)
+    if changes:
+        raise RecipeError(
+            f"another command has replaced {folder / RECIPE} during this training: {changes}. The seeds "
+            f"{', '.join(map(str, new))} are trained and not recorded; choose another output folder (--output)"
+        )
+    options = deciding_options(recipe, name)
+    records = {**seed_records(folder, ANSWERS, options, digest), **new}
+    _write_seeds(recipe, task, name, folder, records, card, digest)
+    tell_missing(folder, sorted(records))
+
+
+def _write_seeds(
+    recipe: Recipe, task: Task, name: str, folder: Path, records: Mapping[int, dict[str, Any]], card: str, digest: str
+) -> None:
+    seeds = sorted(records)
+    if seeds != [recipe.training.seed] or recipe.seeds:
+        recipe = dataclasses.replace(recipe, seeds=tuple(seeds))
+    write_text(folder / RECIPE, format_recipe(recipe))
+    write_records(folder / ANSWERS, [records[seed] for seed in seeds])
+    scores = mean_of_seeds([records[seed] for seed in seeds], task.group)
+    write_results(folder, [score_row(name, score, task.group) for score in scores], card, digest)
 
 
 def _check_same_data(recipe: Recipe, output: Path, digest: str, *, overwrite: bool) -> None:
@@ -165,27 +254,42 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _answers(result: SeedsResult, seeds: Sequence[int], digest: str) -> Iterator[dict[str, Any]]:
-    """Yield for each seed the correct test examples, with the hashes of data and weights."""
+def _records(
+    result: SeedsResult, seeds: Sequence[int], digest: str, name: str, recipe: Recipe, task: Task
+) -> dict[int, dict[str, Any]]:
+    """Return the record of each seed: its scores, the correct test examples, and what decides them."""
+    records = {}
     for seed, fitted, evaluation in zip(seeds, result.fits, result.evaluations, strict=True):
-        weights = weights_digest(fitted.model)
-        if evaluation.correct is not None:
-            correct = {TEST: packed_answers(evaluation.correct)}
-            yield {"seed": seed, "data": digest, "weights": weights, "right": correct}
+        records[seed] = {
+            "seed": seed,
+            "data": digest,
+            "weights": weights_digest(fitted.model),
+            "right": {} if evaluation.correct is None else {TEST: packed_answers(evaluation.correct)},
+            "scores": [score_row(name, score, task.group) for score in evaluation.scores],
+            "options": deciding_options(recipe, name),
+        }
+    return records
 
 
-def _take_back(networks: Sequence[Path], seeds: Sequence[int], files: Sequence[str]) -> None:
-    """Delete the runs of networks from these seeds, and files about them.
+def _take_back(
+    recipe: Recipe, task: Task, output: Path, seeds: Sequence[int], card: str, digest: str, files: Sequence[str]
+) -> None:
+    """Delete the runs of networks from these seeds, and what is recorded of them. Other seeds of the same options stay.
 
     Raises:
         RecipeError: another process is training in one of them; nothing is deleted then.
     """
-    runs = [run for folder in networks for seed in seeds if (run := seed_folder(folder, seed)).is_dir()]
+    networks = {name: output / name for name in recipe.networks}
+    runs = [run for folder in networks.values() for seed in seeds if (run := seed_folder(folder, seed)).is_dir()]
     with ExitStack() as holding:
         for run in runs:
             holding.enter_context(RunFolder(run).locked())
-        for folder in networks:
+        for name, folder in networks.items():
+            recorded = seed_records(folder, ANSWERS, deciding_options(recipe, name), digest)
+            others = {seed: record for seed, record in recorded.items() if seed not in seeds}
             take_back_results(folder, files)
+            if others:
+                _write_seeds(recipe, task, name, folder, others, card, digest)
         for run in runs:
             with writing(run):
                 RunFolder(run).clear(overwrite=True)
@@ -225,8 +329,12 @@ def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str, di
     Raises:
         RecipeError: they cannot be written.
     """
-    write_text(folder / CARD, f"{card.rstrip()}\n\n{_DIGEST}{digest}\n")
+    _write_card(folder, card, digest)
     write_records(folder / RESULTS, rows)
+
+
+def _write_card(folder: Path, card: str, digest: str) -> None:
+    write_text(folder / CARD, f"{card.rstrip()}\n\n{_DIGEST}{digest}\n")
 
 
 def recorded_digest(folder: Path) -> str:

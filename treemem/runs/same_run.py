@@ -17,9 +17,14 @@ _FREE_TO_CHANGE = frozenset({
 _ANOTHER_RUN = "choose another output folder, or replace that run with overwrite=True"
 
 
+def free_to_change(options: TrainingOptions) -> frozenset[str]:
+    """Return the names of the options that may differ where a run is resumed."""
+    return _FREE_TO_CHANGE - {"epochs"} if options.epochs_are_fixed else _FREE_TO_CHANGE
+
+
 def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:
     """Return what must not change when a run is resumed: task, network, data and the options that change results."""
-    free = _FREE_TO_CHANGE - {"epochs"} if options.epochs_are_fixed else _FREE_TO_CHANGE
+    free = free_to_change(options)
     chosen = {name: value for name, value in dataclasses.asdict(options).items() if name not in free}
     return {
         "task": model.task.name,
@@ -47,7 +52,7 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: 
     defaults = dataclasses.asdict(TrainingOptions())  # of options that are newer than the run
     saved = {**{name: defaults[name] for name in asked if name in defaults and name != "epochs"}, **saved}
     different = {
-        name: _difference(name, saved.get(name), asked.get(name))
+        name: difference(name, saved.get(name), asked.get(name))
         for name in {**saved, **asked}
         if saved.get(name) != asked.get(name)
     }
@@ -62,7 +67,8 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: 
         raise RecipeError(f"{place} holds another run: {problem}. Go on with the same as before, {_ANOTHER_RUN}")
 
 
-def _difference(name: str, before: Any, now: Any) -> str:
+def difference(name: str, before: Any, now: Any) -> str:
+    """Return in words how an option, or one of a dictionary of options, differs."""
     if name == "data":
         return "it was trained on other data (other files, data options or splits)"
     if isinstance(before, dict) and isinstance(now, dict):  # only the options that differ
