@@ -156,8 +156,8 @@ COMMAND = Command(
     summary="Train the networks of a recipe, score them on the test split, and print their accuracy by group.",
     usage="RECIPE [FIELD=VALUE ...] [options]",
     description=(
-        "The same command resumes an interrupted run. The results include networks and seeds that were trained earlier,\n"
-        "or at the same time, in the same folder. A folder of networks that were trained on other data is refused."
+        "The same command resumes an interrupted run. The results include networks and seeds that were trained in the\n"
+        "same folder earlier or at the same time. A folder of networks that were trained on other data is refused."
     ),
     examples=(
         "treemem train equation_verification/small --networks Tree-LSTM",
