@@ -65,11 +65,17 @@ def test_nodes_of_many_children(arity: int, narrow: int, monkeypatch: pytest.Mon
     check_index(SubtreeIndex(forest, Vocabulary.from_forest(forest)))
 
 
-def test_labels_that_share_a_kind_share_subtrees() -> None:
-    forest = Forest.from_trees([Tree("f", [Tree("x")]), Tree("g", [Tree("x")])])
-    shared = SubtreeIndex(forest, Vocabulary(LEAVES, FUNCTIONS, kinds="arity"))
-    assert shared.number.tolist() == [0, 1, 0, 1]
-    assert SubtreeIndex(forest, VOCABULARY).num_distinct == 3
+@pytest.mark.parametrize("narrow", [0, 10**9])
+def test_labels_that_share_a_kind_share_no_subtrees(narrow: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subtree_index, "_NARROW", narrow)
+    by_arity = Vocabulary(LEAVES, FUNCTIONS, kinds="arity", number=NUMBER)
+    check_index(SubtreeIndex(random_forest(5, 100, 25), by_arity))
+
+
+def test_unknown_labels_share_subtrees() -> None:
+    vocabulary = Vocabulary(["x"], [("f", 1)], kinds="arity", unknown="x")
+    forest = Forest.from_trees(["(g y)", "(h z)", "(f y)"])
+    assert SubtreeIndex(forest, vocabulary).number.tolist() == [0, 1, 0, 1, 0, 2]
 
 
 def test_values_tell_number_leaves_apart() -> None:

@@ -176,8 +176,8 @@ def test_a_graph_gives_its_trees_whatever_the_order_of_nodes_and_edges(forest: F
     unshared = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False).schedule
     assert batch.schedule.levels == unshared.levels
     assert torch.equal(batch.schedule.kind_of_row, unshared.kind_of_row)
-    symbol = torch.full((forest.num_nodes,), -1)
-    symbol[batch.schedule.node_of_row[: batch.schedule.num_leaf_rows]] = batch.schedule.symbol
+    symbol = torch.empty(forest.num_nodes, dtype=torch.int64)
+    symbol[batch.schedule.node_of_row] = torch.cat([batch.schedule.symbol, batch.schedule.function])
     assert symbol[renamed].tolist() == VOCABULARY.encode(forest).symbol.tolist()
 
 

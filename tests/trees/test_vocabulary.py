@@ -42,7 +42,9 @@ def test_number_leaves_are_kind_1_where_they_are_known() -> None:
 def test_kinds_by_arity_are_shared_by_labels() -> None:
     vocabulary = Vocabulary(["x"], [("add", 2), ("sin", 1), ("mul", 2), ("max", 7)], kinds="arity")
     assert vocabulary.kinds == (Kind("symbol", 0), Kind("*", 1), Kind("*", 2), Kind("*", 7))
-    assert vocabulary.find("add", 2) == vocabulary.find("mul", 2) == (2, -1)
+    assert [vocabulary.find(label, 2) for label in ("add", "mul")] == [(2, 1), (2, 3)]
+    assert vocabulary.labels == ("x", "add", "sin", "mul", "max")
+    assert vocabulary.labels_of_kind == ((), ("sin",), ("add", "mul"), ("max",))
     assert vocabulary.find("add", 7) is None
 
 
@@ -62,7 +64,7 @@ def test_encoding_is_that_of_every_node(forest: Forest, kinds: Any) -> None:
     for node, kind, symbol in zip(subtrees(forest), encoded.kind, encoded.symbol, strict=True):
         assert vocabulary.kinds[kind].arity == node.arity
         assert vocabulary.kinds[kind].label in (node.label, "*", "symbol", "number")
-        assert symbol == -1 or vocabulary.leaves[symbol] == node.label
+        assert node.label == (NUMBER if symbol == -1 else vocabulary.labels[symbol])
 
 
 @given(forests())
@@ -113,7 +115,7 @@ def test_a_value_without_number_leaves_is_refused() -> None:
 
 def test_unknown_leaves_become_the_unknown_leaf_and_unknown_functions_do_not() -> None:
     vocabulary = Vocabulary(["x", "<unk>"], [("sin", 1)], unknown="<unk>")
-    assert vocabulary.encode(Forest.from_trees([Tree("sin", [Tree("sin")])])).symbol.tolist() == [1, -1]
+    assert vocabulary.encode(Forest.from_trees([Tree("sin", [Tree("sin")])])).symbol.tolist() == [1, 2]
     with pytest.raises(VocabularyError, match="unknown function 'cos'"):
         vocabulary.encode(Forest.from_trees([Tree("cos", [Tree("z")])]))
 
@@ -204,8 +206,9 @@ def test_unknown_functions_share_the_parameters_of_their_arity_if_asked() -> Non
     known = Forest.from_trees(["(f x y)", "(g x)"])
     vocabulary = Vocabulary.from_forest(known, kinds="arity", unknown="<unk>")
     new = Forest.from_trees(["(h x new)", "(f x y)"])
-    kind = vocabulary.encode(new).kind
+    kind, symbol = vocabulary.encode(new)
     assert kind[2] == kind[5]
+    assert [vocabulary.labels[each] for each in symbol] == ["x", "<unk>", "<unk>", "x", "y", "f"]
     words = forest_tokens(new, "function", vocabulary)
     assert [words.tokens[token] for token in words.token[:4]] == ["<unk>", "(", "x", ","]
     with pytest.raises(VocabularyError, match="unknown function 'h'"):

@@ -50,18 +50,15 @@ def kinds_of_nodes(schedule: Schedule) -> torch.Tensor:
 
 
 def symbols_of_nodes(schedule: Schedule) -> NDArray[np.int64]:
-    """The leaf id of every symbol leaf, -1 for any other node, ``[nodes]``."""
-    symbol = np.full(schedule.num_rows, -1)
-    symbol[: schedule.num_leaf_rows] = schedule.symbol.cpu().numpy()
+    """The index into ``vocabulary.labels`` of every node's label, -1 for number leaves, ``[nodes]``."""
+    symbol = torch.cat([schedule.symbol, schedule.function]).cpu().numpy()
     return symbol[schedule.row_of_node.cpu().numpy()]
 
 
 def labels_of_nodes(forest: Forest, schedule: Schedule, vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """The index into ``vocabulary.labels`` of every node's label, ``[nodes]``."""
-    known = {label: index for index, label in enumerate(vocabulary.labels)}
-    label = np.array([known.get(label, -1) for label in forest.labels], np.int64)[forest.label]
+    """The index into ``vocabulary.labels`` of every node's label, that of number leaves too, ``[nodes]``."""
     symbol = symbols_of_nodes(schedule)
-    return np.where(symbol >= 0, symbol, label)
+    return symbol if vocabulary.number is None else np.where(symbol >= 0, symbol, len(vocabulary.leaves))
 
 
 def edges_of_schedule(schedule: Schedule) -> GraphEdges:
@@ -156,7 +153,7 @@ def _kinds_and_symbols(
     _check_kinds(vocabulary, kind, symbol, arity)
     kinds = vocabulary.kinds
     vocabulary.check_values(kind, value, name=plain_node_name, called=lambda node: kinds[kind[node]].label)
-    return kind, symbol
+    return kind, _symbols(vocabulary, kind, symbol, arity)
 
 
 def _kinds_by_arity(
@@ -200,6 +197,26 @@ def _check_kinds(
         )
     if symbol is not None:
         wrong = (symbol < -1) | (symbol >= vocabulary.num_leaves)
+        wrong &= arity == 0
         if wrong.any():
             node = int(np.argmax(wrong))
             raise GraphError(f"node {node} has symbol {int(symbol[node])}; there are {vocabulary.num_leaves} leaves")
+
+
+def _symbols(
+    vocabulary: Vocabulary, kind: NDArray[np.int64], symbol: NDArray[np.int64] | None, arity: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The symbol of every node; -1 if neither the field nor the kind tells it."""
+    of_kind = vocabulary.only_symbol_of_kind[kind]
+    if symbol is None:
+        return of_kind
+    labels = vocabulary.labels
+    open_nodes = (of_kind < 0) & (arity > 0) & (symbol != -1)
+    for each, own_symbol in np.unique(np.stack([kind, symbol])[:, open_nodes], axis=1).T.tolist():
+        if not 0 <= own_symbol < len(labels) or labels[own_symbol] not in vocabulary.labels_of_kind[each]:
+            node = int(np.argmax(open_nodes & (kind == each) & (symbol == own_symbol)))
+            raise GraphError(
+                f"node {node} has symbol {own_symbol}, which is not the index of a function of "
+                f"{children_in_words(int(arity[node]))} in vocabulary.labels; -1 stands for an unknown one"
+            )
+    return np.where(of_kind >= 0, of_kind, symbol)

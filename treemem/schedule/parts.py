@@ -102,7 +102,9 @@ class _Rows:
         self._height = np.repeat(np.arange(len(level_sizes)), level_sizes)
         self._kind = schedule.kind_of_row.cpu().numpy()
         self._node = schedule.node_of_row.cpu().numpy()
-        self._symbol, self._value = schedule.symbol.cpu(), schedule.value.cpu()
+        self._symbol, self._function, self._value = (
+            each.cpu() for each in (schedule.symbol, schedule.function, schedule.value)
+        )
         self._local = np.empty(schedule.num_rows, np.int64)
 
     def schedule_of(
@@ -128,6 +130,7 @@ class _Rows:
             node_of_row=torch.from_numpy(self._node[row]),
             kind_of_row=torch.from_numpy(kind),
             symbol=self._symbol[leaf],
+            function=self._function[torch.from_numpy(own - self.num_leaves)],
             value=self._value[leaf],
             shared=self._schedule.shared,
         )

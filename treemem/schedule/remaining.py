@@ -69,6 +69,7 @@ def remaining_rows(index: SubtreeIndex, trees: NDArray[np.int64], known: NDArray
         node_of_row=torch.from_numpy(node_of_row),
         kind_of_row=torch.from_numpy(kind),
         symbol=torch.from_numpy(index.symbol[computed[:num_leaves]]),
+        function=torch.from_numpy(index.symbol[inner]),
         value=torch.from_numpy(index.value[computed[:num_leaves]]),
         shared=True,
     )

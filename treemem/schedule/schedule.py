@@ -59,6 +59,7 @@ class Schedule:
         node_of_row: int64 ``[rows]``, the first node with this row.
         kind_of_row: int64 ``[rows]``.
         symbol: int64 ``[leaf rows]``, the leaf id of a symbol leaf, -1 for any other leaf.
+        function: int64 ``[inner rows]``, index of the label into ``vocabulary.labels``; -1 if a graph does not give it.
         value: float64 ``[leaf rows]``, of a number leaf, NaN for any other leaf.
         shared: whether equal subtrees have the same row.
     """
@@ -73,6 +74,7 @@ class Schedule:
     node_of_row: torch.Tensor
     kind_of_row: torch.Tensor
     symbol: torch.Tensor
+    function: torch.Tensor
     value: torch.Tensor
     shared: bool
 
@@ -112,7 +114,7 @@ class Schedule:
         starts = run_starts(index.segment[distinct])
         first = distinct[starts]
         levels = make_levels(len(distinct), starts, index.height[first], arity, index.kind[first])
-        leaves = distinct[: levels[0].end if levels else 0]
+        leaves, inner = np.split(distinct, [levels[0].end if levels else 0])
         return cls(
             num_rows=len(distinct),
             num_nodes=len(number),
@@ -124,6 +126,7 @@ class Schedule:
             node_of_row=torch.from_numpy(node_of_row),
             kind_of_row=torch.from_numpy(index.kind[distinct]),
             symbol=torch.from_numpy(index.symbol[leaves]),
+            function=torch.from_numpy(index.symbol[inner]),
             value=torch.from_numpy(index.value[leaves]),
             shared=share_subtrees,
         )
@@ -150,7 +153,7 @@ class Schedule:
             source, target: ``[edges]``, child and parent of every edge.
             position: ``[edges]``, the child's place among its parent's children; by default the order of the edges.
             kind: ``[nodes]``; by default 0 for leaves, and 1, 2, ... for the arities that occur, in ascending order.
-            symbol: ``[nodes]``, read at leaves; by default -1.
+            symbol: ``[nodes]``, index of the label into ``vocabulary.labels``; by default -1.
             value: ``[nodes]``, read at leaves; by default NaN.
             roots: ``[trees]``; by default the nodes without a parent, in ascending order.
             allow_several_parents: whether a node may be the child of several nodes.
@@ -180,7 +183,7 @@ class Schedule:
         starts = run_starts(key[node_of_row])
         first = node_of_row[starts]
         levels = make_levels(num_nodes, starts, height[first], row_arity, node_kind[first])
-        leaves = node_of_row[: levels[0].end if levels else 0]
+        leaves, inner = np.split(node_of_row, [levels[0].end if levels else 0])
         return cls(
             num_rows=num_nodes,
             num_nodes=num_nodes,
@@ -192,6 +195,7 @@ class Schedule:
             node_of_row=torch.from_numpy(node_of_row),
             kind_of_row=torch.from_numpy(node_kind[node_of_row]),
             symbol=torch.from_numpy(node_symbol[leaves]),
+            function=torch.from_numpy(node_symbol[inner]),
             value=torch.from_numpy(node_value[leaves]),
             shared=False,
         )

@@ -19,8 +19,9 @@ _NARROW = 48  # levels of fewer nodes are numbered node by node; a level is neve
 class SubtreeIndex:
     """The number of the distinct subtree of every node of a forest. Make it once; batches look up their rows in it.
 
-    Two nodes have the same number if and only if their subtrees have the same shape, kinds, leaf symbols and values.
-    Numbers start at 0 without gaps, ordered by ``(height, arity, kind, symbol or value, children)``. So the sorted
+    Two nodes have the same number if and only if their subtrees have the same shape, labels and values. Labels that the
+    vocabulary does not know are its ``unknown``. Numbers start at 0 without gaps, ordered by
+    ``(height, arity, kind, symbol or value, children)``. So the sorted
     distinct numbers of a batch are its rows, in the order in which they run.
 
     Args:
@@ -30,7 +31,7 @@ class SubtreeIndex:
     Attributes:
         number: int64 ``[nodes]``, in ``forest``'s node order.
         height, arity, kind: int64 ``[num_distinct]``, of each distinct subtree's root.
-        symbol: int64 ``[num_distinct]``, the id of a symbol leaf, -1 elsewhere.
+        symbol: int64 ``[num_distinct]``, index of the label into ``vocabulary.labels``; -1 for number leaves.
         value: float64 ``[num_distinct]``, of a number leaf, NaN elsewhere.
         child_pointer, child: int64 ``[num_distinct + 1]`` and ``[edges]``; the children of distinct subtree ``d`` have
             the numbers ``child[child_pointer[d]:child_pointer[d + 1]]``.
@@ -48,7 +49,10 @@ class SubtreeIndex:
         self.forest = forest
         self.vocabulary = vocabulary
         node_kind, node_symbol = vocabulary.encode(forest)
-        self.number, node = _number_subtrees(forest, node_kind, node_symbol)
+        function = node_kind
+        if vocabulary.kinds_by == "arity":  # otherwise a kind has one label
+            function = node_kind.astype(np.int64) * len(vocabulary.labels) + node_symbol
+        self.number, node = _number_subtrees(forest, node_kind, node_symbol, function)
         self.height = forest.height()[node]
         self.arity = forest.arity[node].astype(np.int64)
         self.kind = node_kind[node].astype(np.int64)
@@ -72,9 +76,12 @@ class SubtreeIndex:
 
 
 def _number_subtrees(
-    forest: Forest, kind: NDArray[np.int32], symbol: NDArray[np.int32]
+    forest: Forest, kind: NDArray[np.int32], symbol: NDArray[np.int32], function: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The number of every node's subtree, and one node for each number."""
+    """The number of every node's subtree, and one node for each number.
+
+    ``function`` numbers the kinds with their symbols, kind after kind, for inner nodes.
+    """
     number = np.empty(forest.num_nodes, np.int64)
     representatives: list[NDArray[np.int64]] = []
     num_distinct = 0
@@ -98,9 +105,9 @@ def _number_subtrees(
         nodes = inner[begin:end]
         arity = int(forest.arity[nodes[0]])
         children = number[child[pointer[nodes][:, None] + np.arange(arity)]]
-        assign(nodes, *_rank_inner(kind[nodes].astype(np.int64), children, num_distinct))
+        assign(nodes, *_rank_inner(function[nodes].astype(np.int64), children, num_distinct))
     if num_wide < len(inner):
-        representatives.append(_number_one_by_one(forest, kind, inner[num_wide:], number, num_distinct))
+        representatives.append(_number_one_by_one(forest, function, inner[num_wide:], number, num_distinct))
     return number, np.concatenate(representatives)
 
 
@@ -140,15 +147,15 @@ def _rank_codes(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _rank_inner(
-    kind: NDArray[np.int64], children: NDArray[np.int64], num_distinct: int
+    function: NDArray[np.int64], children: NDArray[np.int64], num_distinct: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rank nodes of one height and arity by ``(kind, children)``.
+    """Rank nodes of one height and arity by ``(function, children)``.
 
     Neighbouring columns are joined into one until one is left: ranks of pairs sort as the pairs do, so the order stays
     that of the whole rows, at a cost that is linear in their length.
 
     Args:
-        kind: ``[nodes]``.
+        function: ``[nodes]``.
         children: ``[nodes, arity]``, numbers below ``num_distinct``.
         num_distinct: how many numbers there are so far.
     """
@@ -166,17 +173,17 @@ def _rank_inner(
         else:
             joined, limit = keys, limit * limit
         children, num_columns = joined, (num_columns + 1) // 2
-    num_kinds = int(kind.max()) + 1
+    num_functions = int(function.max()) + 1
     column = children[:, 0]
-    if num_kinds * limit < np.iinfo(np.int64).max:
-        return _rank(kind * limit + column)
+    if num_functions * limit < np.iinfo(np.int64).max:
+        return _rank(function * limit + column)
     rank, first = _rank(column)
-    return _rank(kind * len(first) + rank)
+    return _rank(function * len(first) + rank)
 
 
 def _number_one_by_one(
     forest: Forest,
-    kind: NDArray[np.int32],
+    function: NDArray[Any],
     nodes: NDArray[np.int64],
     number: NDArray[np.int64],
     num_distinct: int,
@@ -185,7 +192,7 @@ def _number_one_by_one(
     pointer, child = forest.children()
     arity = forest.arity[nodes].astype(np.int64)
     children = child[concatenated_ranges(pointer[nodes], arity)].tolist()
-    kinds, heights, arities = kind[nodes].tolist(), forest.height()[nodes].tolist(), arity.tolist()
+    functions, heights, arities = function[nodes].tolist(), forest.height()[nodes].tolist(), arity.tolist()
     number[nodes] = -1
     numbers = number.tolist()
     representatives: list[int] = []
@@ -193,7 +200,7 @@ def _number_one_by_one(
     first_child = 0
     for place, node in enumerate(nodes.tolist()):
         last_child = first_child + arities[place]
-        key = (arities[place], kinds[place], *[numbers[below] for below in children[first_child:last_child]])
+        key = (arities[place], functions[place], *[numbers[below] for below in children[first_child:last_child]])
         level.setdefault(key, []).append(node)
         first_child = last_child
         if place + 1 == len(heights) or heights[place + 1] != heights[place]:

@@ -168,9 +168,11 @@ class TreeBatch:
 
                 * edge field ``position``: the place of a child among its siblings; by default the order of edge ids;
                 * node field ``label``: index into ``labels``, and ``value``: the number of a number leaf;
-                * or, in place of these, ``kind``: the kinds, and ``symbol``: the ids of symbol leaves.
+                * or, in place of these, ``kind``: the kinds, and ``symbol``: the labels of leaves, and of functions
+                  that share their kind, as indices into ``vocabulary.labels``.
 
-                Without the node fields, all functions of one arity must share one kind.
+                Without the node fields, all functions of one arity must share one kind. A layer that reads the labels
+                of functions then needs the field ``label`` or ``symbol``.
             vocabulary: the labels, with their ids. Without a vocabulary, kinds are the field ``kind``; by default they
                 are 0 for leaves and 1, 2, ... for the arities that occur, in ascending order.
             labels: the labels that the field ``label`` indexes; by default ``vocabulary.labels``.
@@ -228,7 +230,7 @@ class TreeBatch:
         A batch made from trees becomes a ``Batch`` with one graph for each tree: ``edge_index`` from child to parent;
         the edge field ``position``; the node fields ``label`` (index into ``vocabulary.labels``), ``kind`` and, if
         there are numbers, ``value``. A batch made from a graph becomes one ``Data`` with the nodes in the graph's
-        order, and with ``symbol``, the ids of the leaves, instead of ``label``.
+        order, and with ``symbol``, the indices into ``vocabulary.labels``, -1 for numbers, instead of ``label``.
 
         Raises:
             MissingPyGError: torch-geometric cannot be imported.

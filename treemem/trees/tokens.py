@@ -56,13 +56,9 @@ def forest_tokens(forest: Forest, form: TokenForm, vocabulary: Vocabulary | None
         return flat_tokens(forest, vocabulary)
     if vocabulary is None:
         return forest.tokens(form)
-    table = token_table(vocabulary, form)
     symbol = vocabulary.encode(forest).symbol
-    known = {token: index for index, token in enumerate(table)}
-    unknown = known.get(vocabulary.unknown, 0) if vocabulary.unknown is not None else 0
-    of_label = np.array([known.get(label, unknown) for label in forest.labels], np.int64)
-    word = np.where(symbol >= 0, symbol, of_label[forest.label] if forest.num_nodes else symbol)
-    return write_tokens(forest, form, table, word)
+    number = len(vocabulary.leaves)  # the token after the leaves
+    return write_tokens(forest, form, token_table(vocabulary, form), np.where(symbol >= 0, symbol, number))
 
 
 def flat_tokens(forest: Forest, ids: Vocabulary | Mapping[str, int] | None = None) -> TokenSequences:

@@ -42,7 +42,8 @@ class EncodedForest(NamedTuple):
 
     Attributes:
         kind: int32 ``[nodes]``, index into ``vocabulary.kinds``.
-        symbol: int32 ``[nodes]``, index into ``vocabulary.leaves`` for symbol leaves, -1 elsewhere.
+        symbol: int32 ``[nodes]``, index of the label into ``vocabulary.labels``, whose first entries are
+            ``vocabulary.leaves``; -1 for number leaves.
     """
 
     kind: NDArray[np.int32]
@@ -56,7 +57,7 @@ class Vocabulary:
         leaves: labels of symbol leaves, in the order of the rows of an embedding table.
         functions: ``(label, arity)`` for each kind of inner node. A label may have several arities.
         kinds: ``"label"``: each of ``functions`` has its own parameters. ``"arity"``: all functions of the same arity
-            share them.
+            share them, and a layer reads the embeddings of their labels.
         number: the label of leaves that carry a number, such as ``"Number"``; by default there are no such leaves.
         unknown: one of ``leaves``, which replaces unknown leaves. By default an unknown leaf is an error. With
             ``kinds="arity"`` unknown functions are accepted too, if their arity is known.
@@ -171,6 +172,34 @@ class Vocabulary:
         number = [] if self.number is None else [self.number]
         return tuple(dict.fromkeys([*self.leaves, *number, *(label for label, _ in self.functions)]))
 
+    @property
+    def accepts_unknown_functions(self) -> bool:
+        """Whether an unknown function of a known arity is read as ``unknown``."""
+        return self.unknown is not None and self.kinds_by == "arity"
+
+    @cached_property
+    def labels_of_kind(self) -> tuple[tuple[str, ...], ...]:
+        """The labels of each inner kind's nodes, the unknown one included; empty for kinds of leaves."""
+        found: list[dict[str, None]] = [{} for _ in self.kinds]
+        for (label, _), kind in self._function_kind.items():
+            found[kind][label] = None
+        if self.accepts_unknown_functions:
+            for kind, (_, arity) in enumerate(self.kinds):
+                if arity:
+                    found[kind][str(self.unknown)] = None
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def _label_id(self) -> dict[str, int]:
+        return {label: index for index, label in enumerate(self.labels)}
+
+    @cached_property
+    def only_symbol_of_kind(self) -> NDArray[np.int64]:
+        """The symbol of each inner kind that has one label, -1 for other kinds, ``[kinds]``."""
+        return np.array(
+            [self._label_id[labels[0]] if len(labels) == 1 else -1 for labels in self.labels_of_kind], np.int64
+        )
+
     def kind_index(self, kind: int) -> int:
         """The place of an inner kind among the kinds of its arity: its row in parameters stacked by arity.
 
@@ -184,14 +213,17 @@ class Vocabulary:
     def find(self, label: str, arity: int) -> tuple[int, int] | None:
         """``(kind, symbol)`` of a node by its label and number of children, or None where it is unknown.
 
-        The symbol is the id of a symbol leaf and -1 of other nodes. With ``unknown``, unknown leaves have its id, and
-        an unknown function has the parameters of its arity if these are shared (``kinds="arity"``).
+        The symbol is the index of the label into :attr:`labels`, -1 for number leaves. With ``unknown``, unknown leaves
+        have its symbol; so have unknown functions of a known arity if functions of an arity share their parameters
+        (``kinds="arity"``).
         """
         if arity:
             kind = self._function_kind.get((label, arity))
-            if kind is None and self.unknown is not None and self.kinds_by == "arity" and arity in self.kinds_of_arity:
-                (kind,) = self.kinds_of_arity[arity]
-            return None if kind is None else (kind, -1)
+            if kind is not None:
+                return kind, self._label_id[label]
+            if not self.accepts_unknown_functions or arity not in self.kinds_of_arity:
+                return None
+            return self.kinds_of_arity[arity][0], self._label_id[str(self.unknown)]
         if label == self.number:
             return NUMBER_KIND, -1
         symbol = self._leaf_id.get(label)
@@ -200,7 +232,7 @@ class Vocabulary:
         return None if symbol is None else (SYMBOL_KIND, symbol)
 
     def encode(self, forest: Forest) -> EncodedForest:
-        """The kind of every node and the id of every leaf.
+        """The kind and the symbol of every node.
 
         Raises:
             VocabularyError: a label that is unknown, or known with other arities only; a number leaf without a finite
@@ -278,8 +310,7 @@ class Vocabulary:
 
     def unknown_label(self, label: str, arity: int) -> str:
         """What to tell a user about a label that :meth:`find` does not find."""
-        by_arity = arity > 0 and self.unknown is not None and self.kinds_by == "arity"
-        if by_arity and label not in self.leaves and self.functions:
+        if arity > 0 and self.accepts_unknown_functions and label not in self.leaves and self.functions:
             known_arities = in_words(sorted(self.kinds_of_arity))
             return f"{label!r} has {children_in_words(arity)}; only functions with {known_arities} are known"
         arities = sorted(known for name, known in self.functions if name == label)

@@ -88,6 +88,7 @@ class Fillings:
             np.concatenate([index.height[distinct], paths.level]),
             index.arity[numbers],
             index.kind[numbers],
+            index.symbol[numbers],
             np.repeat((1, count), (len(distinct), len(paths.node))),
         )
         shared, of_path = rows.begin[: len(distinct)], rows.begin[len(distinct) :, None] + np.arange(count)
@@ -117,7 +118,8 @@ class Fillings:
             row_of_root=torch.from_numpy(root.ravel()),
             node_of_row=every_row,
             kind_of_row=torch.from_numpy(rows.kind),
-            symbol=torch.from_numpy(index.symbol[leaves]),
+            symbol=torch.from_numpy(rows.symbol[: len(leaves)]),
+            function=torch.from_numpy(rows.symbol[len(leaves) :]),
             value=torch.from_numpy(index.value[leaves]),
             shared=True,
         )
@@ -183,16 +185,17 @@ class _Paths(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows in running order: ``begin`` int64 ``[blocks]``; ``arity``, ``kind``, ``first_child`` int64 ``[rows]``."""
+    """Rows in running order: ``begin`` int64 ``[blocks]``; ``arity`` to ``first_child`` int64 ``[rows]``."""
 
     begin: Integers
     arity: Integers
     kind: Integers
+    symbol: Integers
     first_child: Integers
     levels: tuple[Level, ...]
 
 
-def _lay_out(level: Integers, arity: Integers, kind: Integers, size: Integers) -> _Rows:
+def _lay_out(level: Integers, arity: Integers, kind: Integers, symbol: Integers, size: Integers) -> _Rows:
     """Sort blocks of ``size`` rows by level, arity and kind; the sort is stable."""
     key = (level * (int(arity.max()) + 1) + arity) * (int(kind.max()) + 1) + kind
     order = np.argsort(key, kind="stable")
@@ -201,4 +204,5 @@ def _lay_out(level: Integers, arity: Integers, kind: Integers, size: Integers) -
     row_arity = np.repeat(arity[order], size[order])
     segment = order[run_starts(key[order])]
     levels = make_levels(len(row_arity), begin[segment], level[segment], row_arity, kind[segment])
-    return _Rows(begin, row_arity, np.repeat(kind[order], size[order]), np.cumsum(row_arity) - row_arity, levels)
+    row_kind, row_symbol = (np.repeat(each[order], size[order]) for each in (kind, symbol))
+    return _Rows(begin, row_arity, row_kind, row_symbol, np.cumsum(row_arity) - row_arity, levels)
