@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -28,6 +29,9 @@ from treemem.checkpoint.files import write_checkpoint
 from treemem.errors import CheckpointError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.nn import parameter_sets
+from treemem.runs import TrainingOptions, fit
+from treemem.tasks.table import TableDataOptions, task_from_table
 from treemem.trees.vocabulary import Vocabulary
 
 FILES = ["config.yaml", "vocabulary.json", "model.safetensors", "metrics.jsonl", "training_state.pt"]
@@ -580,3 +584,21 @@ def test_a_full_disk_leaves_the_checkpoint_and_the_run_as_they_were(
     with pytest.raises(CheckpointError, match=r"cannot write .*000002: No space left on device; free some space"):
         run.save(files_of(new_model(1), {}), best=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_networks_that_did_not_read_the_labels_of_inner_nodes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_from_table(
+        [{"tree": f"({name} x)", "target": name} for name in ("sin", "cos") * 4], tree="tree", target="target"
+    )
+    network, options = NetworkConfig("ChildSumTreeLSTM", {"hidden_size": 3}), TrainingOptions(epochs=1, threads=1)
+    data = task.make_data(TableDataOptions(validation=0.25, test=0.25))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(parameter_sets, "_share_labels", lambda *_: False)
+        fit(task, network, data, options, output=tmp_path / "run")
+    problem = "cannot tell inner nodes with different labels apart if they share parameters; train it again"
+    with pytest.raises(CheckpointError, match=problem):
+        treemem.load(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=problem):
+        fit(task, network, data, dataclasses.replace(options, epochs=2), output=tmp_path / "run", resume=True)

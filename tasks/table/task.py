@@ -53,7 +53,8 @@ class TableTask(Task):
         unknown: a leaf, such as ``"<unk>"``, that replaces unknown leaves; None: an unknown leaf is an error. The
             vector of this leaf is not trained, so do not trust predictions with it.
         kinds: ``"label"``: inner nodes of the same label and arity share parameters. ``"arity"``: all inner nodes of
-            the same arity do; with ``unknown``, unknown functions are then accepted too.
+            the same arity do, and read the embeddings of their labels; with ``unknown``, unknown functions are then
+            accepted too.
         classes: names of the classes, in order; by default those of the table.
         mean, scale: mean and scale of each target of a regression; by default those of the rows that the table has for
             training, or of all rows if it has no column ``split``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -51,31 +52,42 @@ def assert_states(layer: torch.nn.Module, tree: Tree, expected: dict[str, object
             )
 
 
-@pytest.mark.parametrize("node_features", [False, True])
-def test_child_sum_tree_lstm_is_the_papers_with_features(node_features: bool) -> None:
+@pytest.mark.parametrize(
+    ("options", "reads"),
+    [
+        ({"input_size": 3}, "features"),
+        ({"input_size": 3, "node_features": False}, "features at leaves, labels above"),
+        ({}, "labels"),
+    ],
+)
+def test_child_sum_tree_lstm_is_the_papers(options: dict[str, Any], reads: str) -> None:
     torch.manual_seed(0)
-    layer = ChildSumTreeLSTM(HIDDEN, VOCABULARY, input_size=3, node_features=node_features).double()
+    layer = ChildSumTreeLSTM(HIDDEN, VOCABULARY, **options).double()
     feat = torch.randn(TREE.size, 3, dtype=torch.float64)
     gates, gates_bias = rows(layer.cell.gates_map.weight)[0], rows(layer.cell.gates_map.bias)[0]
     forget, forget_bias = rows(layer.cell.forget_map.weight)[0], rows(layer.cell.forget_map.bias)[0]
     features = iter(feat.tolist())
+    table = [] if layer.leaves is None else rows(layer.leaves.embedding.weight)
+    vector = dict(zip(VOCABULARY.labels, table, strict=False))
 
     def run(tree: Tree) -> tuple[Vector, Vector]:
         below = [run(child) for child in tree.children]
-        x = next(features)
-        if below and not node_features:
-            x = [0.0, 0.0, 0.0]
+        own = next(features)
+        if reads == "labels" and not below:
+            return vector[tree.label], [0.0] * HIDDEN
+        x = own if reads == "features" or not below else vector[tree.label]
+        columns = {"features": x, "labels": x}.get(reads) or ([*x, 0, 0] if not below else [0, 0, 0, *x])
         total = [sum(h[place] for h, _ in below) for place in range(HIDDEN)]
-        a = affine(gates, gates_bias, [*total, *x])
+        a = affine(gates, gates_bias, [*total, *columns])
         i, o, u = mapped(sigmoid, a[:2]), mapped(sigmoid, a[2:4]), mapped(math.tanh, a[4:])
         c = [i[place] * u[place] for place in range(HIDDEN)]
         for h, child_c in below:
-            f = mapped(sigmoid, affine(forget, forget_bias, [*h, *x] if node_features else h))
+            f = mapped(sigmoid, affine(forget, forget_bias, [*h, *x]))
             c = [c[place] + f[place] * child_c[place] for place in range(HIDDEN)]
         return [o[place] * math.tanh(c[place]) for place in range(HIDDEN)], c
 
     hidden, cell = run(TREE)
-    assert_states(layer, TREE, {"h": hidden, "c": cell}, feat=feat)
+    assert_states(layer, TREE, {"h": hidden, "c": cell}, **({} if reads == "labels" else {"feat": feat}))
 
 
 def test_tree_lstm_runs_leaves_with_features_without_children() -> None:

@@ -131,7 +131,7 @@ def _model_of(
         task_name = config["task"]["name"]
         task = (tasks.get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
         weights = _weights(files[WEIGHTS], folder)
-        _check_weights(weights, weights_of(task, network, vocabulary, networks=networks, saved=weights), folder)
+        check_weights(weights, weights_of(task, network, vocabulary, networks=networks, saved=weights), folder)
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
         model.temperature = _checked_temperature(config.get("temperature", 1.0))
@@ -417,8 +417,18 @@ def _weights(content: bytes, folder: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{folder / WEIGHTS} is no safetensors file: {in_a_line(error)}") from error
 
 
-def _check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse weights of other names, shapes or types than those of ``expected``."""
+def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights of other names, shapes or types than those of ``expected``.
+
+    Raises:
+        CheckpointError: what is wrong.
+    """
+    for name, table in expected.items():
+        if name.endswith("leaves.embedding.weight") and len(weights.get(name, table)) < len(table):
+            raise CheckpointError(
+                f"{folder} holds a network of an earlier version, which cannot tell inner nodes with different labels "
+                "apart if they share parameters; train it again"
+            )
     for name in sorted({*weights, *expected}):
         saved: object = list(weights[name].shape) if name in weights else "missing"
         wanted: object = list(expected[name].shape) if name in expected else "no such weight"

@@ -30,7 +30,8 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
     def __init__(self, sets: SetsOfAnyArity, options: CellOptions) -> None:
         super().__init__(sets, options)
         size = self.hidden_size
-        self.gates_map = StackedLinear(sets.count, (size, self.input_size or 0), 3 * size)
+        self._gates_inputs = size, self.input_size or 0, size if self.reads_labels else 0
+        self.gates_map = StackedLinear(sets.count, self._gates_inputs, 3 * size)
         self.forget_map = StackedLinear(sets.count, (size, self.node_input_size or 0), size)
 
     def products(self, arity: int) -> tuple[Product, ...]:
@@ -39,10 +40,15 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
         return Product("gates", "gates", ChildrenSum(), kinds), Product("forget", "forget", EachChild(), kinds)
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """``gates`` and ``forget``, the same for all arities; inner nodes without features have ``x = 0``."""
-        read = self.hidden_size + (self.node_input_size or 0)
+        """``gates`` and ``forget``, the same for all arities; nodes without features and label have ``x = 0``."""
+        gates: torch.Tensor = self.gates_map.weight
+        of_states, _, of_labels = gates.split(self._gates_inputs, dim=2)
+        if not self.node_input_size:
+            gates = of_states
+        elif self.reads_labels and self.input_size:  # leaves alone read features
+            gates = torch.cat([of_states, of_labels], dim=2)
         return {
-            "gates": (self.gates_map.weight[:, :, :read], self.gates_map.bias),
+            "gates": (gates, self.gates_map.bias),
             "forget": (self.forget_map.weight, self.forget_map.bias),
         }
 
@@ -66,7 +72,8 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
     def _gates_of_leaves(self, x: torch.Tensor, kind: int) -> torch.Tensor:
         kinds = self.sets.set_of_kind(0)
         used = 0 if kinds is None else kinds[kind]
-        weight, bias = self.gates_map.weight[used, :, self.hidden_size :], self.gates_map.bias[used]
+        _, weight, _ = self.gates_map.weight[used].split(self._gates_inputs, dim=1)
+        bias = self.gates_map.bias[used]
         return torch.nn.functional.linear(x, weight, bias).to(bias.dtype)
 
     def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
@@ -94,8 +101,9 @@ class ChildSumTreeLSTM(TreeLayer):
 
     Args:
         hidden_size: width of ``h`` and ``c``.
-        vocabulary: the labels. Without ``input_size``, leaves are embeddings of their labels, with ``c = 0``.
-        input_size: width of the features ``x``; leaves then run the cell with ``h~ = 0``.
+        vocabulary: the labels. Without ``input_size``, leaves are embeddings of their labels, with ``c = 0``, and ``x``
+            of an inner node is the embedding of its label. If all inner nodes have the same label, they have no ``x``.
+        input_size: width of the features, which are ``x`` instead; leaves then run the cell with ``h~ = 0``.
         shared_kinds: all nodes share one set of parameters, as in the paper; otherwise each kind has its own.
         dropout: dropout probability of ``u`` at inner nodes.
         node_features, leaf, number_activation, engine: see :class:`TreeLayer`.

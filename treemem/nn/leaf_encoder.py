@@ -1,4 +1,4 @@
-"""The vectors of labelled leaves."""
+"""The vectors of labels and numbers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ LeafForm = Literal["embedding", "two-layer"]
 class LeafEncoder(Resettable):
     """Compute the vector of each leaf: symbols by an embedding table, numbers by a :class:`NumberEncoder`.
 
+    With ``functions``, :meth:`of_functions` computes the vectors of inner nodes, from the same table. A label has one
+    vector, at leaves and at inner nodes.
+
     Args:
         vocabulary: the symbols, and whether there are number leaves.
         size: width of a vector.
@@ -28,6 +31,7 @@ class LeafEncoder(Resettable):
             ``phi(W_2 phi(E[symbol]) + b_2)``, a network of two layers, as in the papers. Its first layer, applied to
             one-hot symbols, is the table.
         number_activation: ``phi``.
+        functions: whether the table has the labels of inner nodes too.
 
     Raises:
         RecipeError: an unknown ``form`` or activation.
@@ -39,12 +43,14 @@ class LeafEncoder(Resettable):
         size: int,
         form: LeafForm = "embedding",
         number_activation: ActivationName = "sigmoid",
+        functions: bool = False,
     ) -> None:
         super().__init__()
         checked_choice("leaf", form, get_args(LeafForm))
         self.form = form
         self._function = activation(number_activation).function
-        self.embedding = torch.nn.Embedding(vocabulary.num_leaves, size)
+        self.reads_functions = functions
+        self.embedding = torch.nn.Embedding(len(vocabulary.labels) if functions else vocabulary.num_leaves, size)
         self.second = torch.nn.Linear(size, size) if form == "two-layer" else None
         self.number = NumberEncoder(size, number_activation) if vocabulary.number is not None else None
 
@@ -56,12 +62,25 @@ class LeafEncoder(Resettable):
         """
         num_symbols, num_leaves = _count_symbols(schedule)
         self.check(schedule)
-        vectors = self.embedding(schedule.symbol[:num_symbols])
-        if self.second is not None:
-            vectors = self._function(self.second(self._function(vectors)))
+        vectors = self._vectors(schedule.symbol[:num_symbols])
         if self.number is not None and num_leaves > num_symbols:
             numbers = self.number(schedule.value[num_symbols:])
             vectors = torch.cat([vectors, numbers.to(vectors.dtype)])
+        return vectors
+
+    def of_functions(self, schedule: Schedule) -> torch.Tensor:
+        """The vectors of all inner rows, ``[inner rows, size]``.
+
+        Raises:
+            GraphError: an inner node without a label.
+        """
+        self.check_functions(schedule)
+        return self._vectors(schedule.function)
+
+    def _vectors(self, symbol: torch.Tensor) -> torch.Tensor:
+        vectors = self.embedding(symbol)
+        if self.second is not None:
+            vectors = self._function(self.second(self._function(vectors)))
         return vectors
 
     def check(self, schedule: Schedule) -> None:
@@ -74,12 +93,30 @@ class LeafEncoder(Resettable):
         if num_leaves > num_symbols and self.number is None:
             node = int(schedule.node_of_row[num_symbols])
             raise GraphError(f"node {node} is a number leaf, and the layer's vocabulary has none")
-        symbol = schedule.symbol[:num_symbols]
-        if symbol.device.type != "cpu" or is_exporting():  # one would wait for the device, the other has no values
-            return
-        if num_symbols and int(symbol.min()) < 0:
-            node = int(schedule.node_of_row[int(symbol.argmin())])
+        row = _first_negative(schedule.symbol[:num_symbols])
+        if row is not None:
+            node = int(schedule.node_of_row[row])
             raise GraphError(f"node {node} is a leaf without a symbol; give the graph's nodes the field 'label'")
+
+    def check_functions(self, schedule: Schedule) -> None:
+        """Make sure that every inner row has a label; not on other devices than the CPU, where looking means waiting.
+
+        Raises:
+            GraphError: an inner node without a label.
+        """
+        row = _first_negative(schedule.function)
+        if row is not None:
+            node = int(schedule.node_of_row[schedule.num_leaf_rows + row])
+            raise GraphError(
+                f"node {node} has children and no label, and the layer reads the labels of such nodes; give the "
+                "graph's nodes the field 'label'"
+            )
+
+
+def _first_negative(symbol: torch.Tensor) -> int | None:
+    if symbol.device.type != "cpu" or is_exporting():  # one would wait for the device, the other has no values
+        return None
+    return int(symbol.argmin()) if len(symbol) and int(symbol.min()) < 0 else None
 
 
 def _count_symbols(schedule: Schedule) -> tuple[int, int]:

@@ -24,6 +24,9 @@ class SetsByArity:
 
     Raises:
         RecipeError: an arity below 1, or arities beside a vocabulary, which has its own.
+
+    Attributes:
+        share_labels: whether inner nodes of several labels share a set.
     """
 
     def __init__(
@@ -44,6 +47,10 @@ class SetsByArity:
         else:
             self._kinds = dict(sorted(vocabulary.kinds_of_arity.items()))
         self._kinds = {arity: kinds for arity, kinds in self._kinds.items() if arity <= max_arity}
+
+        self.share_labels = vocabulary is not None and (
+            _share_labels(vocabulary, vocabulary.kinds_of_arity.values() if self._shared else None)
+        )
 
     @property
     def arities(self) -> tuple[int, ...]:
@@ -96,6 +103,9 @@ class SetsOfAnyArity:
 
     Raises:
         RecipeError: kinds with sets of their own, and no vocabulary to name them.
+
+    Attributes:
+        share_labels: whether inner nodes of several labels share a set.
     """
 
     def __init__(self, vocabulary: Vocabulary | None, shared: bool) -> None:
@@ -103,6 +113,9 @@ class SetsOfAnyArity:
         if not checked_flag("shared_kinds", shared) and vocabulary is None:
             raise RecipeError("shared_kinds=False needs a vocabulary, which says what kinds there are")
         self._sets = None if vocabulary is None or shared else {kind: kind for kind in range(vocabulary.num_kinds)}
+        self.share_labels = vocabulary is not None and (
+            _share_labels(vocabulary, [range(vocabulary.num_kinds)] if shared else None)
+        )
 
     @property
     def count(self) -> int:
@@ -130,6 +143,13 @@ class SetsOfAnyArity:
 
 ParameterSets = SetsByArity | SetsOfAnyArity
 """The set of parameters that each kind of inner node uses."""
+
+
+def _share_labels(vocabulary: Vocabulary, sets: Iterable[Iterable[int]] | None) -> bool:
+    """Whether nodes of several labels share a set, for sets of inner kinds; None: each kind has a set."""
+    labels = vocabulary.labels_of_kind
+    kinds_of_sets = ([kind] for kind in range(vocabulary.num_kinds)) if sets is None else sets
+    return any(len({label for kind in kinds for label in labels[kind]}) > 1 for kinds in kinds_of_sets)
 
 
 def _checked_arities(arities: Iterable[int]) -> list[int]:

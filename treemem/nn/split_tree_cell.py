@@ -53,7 +53,9 @@ class SplitTreeCell(torch.nn.Module):
 
     Attributes:
         reads: names of the children's states that the step reads.
-        node_input_size: width of the features that inner nodes read; None if they read none.
+        reads_labels: whether inner nodes read the vectors of their labels, of ``hidden_size``: they read no features,
+            and nodes of several labels share parameters.
+        node_input_size: width of the features or vectors that inner nodes read; None if they read none.
         ordered: whether the order of children matters.
     """
 
@@ -69,6 +71,9 @@ class SplitTreeCell(torch.nn.Module):
         if options.input_size is not None:
             checked_count("input_size", options.input_size, least=0)
         self.node_input_size = node_size(options.input_size, options.node_features)
+        self.reads_labels = self.node_input_size is None and sets.share_labels
+        if self.reads_labels:
+            self.node_input_size = self.hidden_size
 
     def reset_parameters(self) -> None:
         """Draw new weights."""

@@ -43,14 +43,17 @@ class TreeNetwork(Encoder, torch.nn.Module):
 
     Equal subtrees are computed once, so all their occurrences share one dropout mask. The input of ``cell.leaf`` are
     the node's features (with ``input_size``), the embedding of its label (with ``embedding_size``), or otherwise an
-    empty tensor ``[m, 0]``.
+    empty tensor ``[m, 0]``. Inner nodes have the same input with ``node_features``. With ``embedding_size``, they also
+    have it without ``node_features`` if a kind of the vocabulary has several labels (``kinds="arity"``), because the
+    cell cannot tell these labels from the kind.
 
     Args:
         cell: the cell; :class:`treemem.ops.Cell` describes its methods.
         vocabulary: the labels.
-        embedding_size: width of the embeddings of leaves.
+        embedding_size: width of the embeddings of labels.
         input_size: width of the features; every call then needs ``feat``.
-        node_features: inner nodes read their features too. If False, only leaves do.
+        node_features: inner nodes read their features, or the embeddings of their labels, too. If False, only leaves
+            do, with the exception above.
         leaf: how symbols become vectors; see :class:`treemem.nn.LeafEncoder`.
         number_activation: activation function of the number encoder.
         output: name of the state that encodes a tree.
@@ -71,10 +74,10 @@ class TreeNetwork(Encoder, torch.nn.Module):
         ...     def leaf(self, x, kind):
         ...         return {"h": x}
         ...     def forward(self, children, x, kind):
-        ...         return {"h": children["h"].sum(1)}
+        ...         return {"h": x + children["h"].sum(1)}
         >>> from treemem import Tree, TreeBatch, Vocabulary
         >>> vocabulary = Vocabulary(["x", "y"], [("f", 2)])
-        >>> network = TreeNetwork(Sum(), vocabulary=vocabulary, embedding_size=8)
+        >>> network = TreeNetwork(Sum(), vocabulary=vocabulary, embedding_size=8, node_features=True)
         >>> batch = TreeBatch.from_trees([Tree("f", [Tree("x"), Tree("y")])], vocabulary)
         >>> network(batch).root.shape
         torch.Size([1, 1, 8])
@@ -115,13 +118,14 @@ class TreeNetwork(Encoder, torch.nn.Module):
         self.direction = direction
         self.vocabulary = vocabulary
         self.input_size = input_size
-        self.node_features = node_features
+        self.node_features = node_features and input_size is not None
         self.output = output
         self.engine = engine
         self.feature_map: torch.nn.Module | None = None
         self.leaves: LeafEncoder | None = None
-        if vocabulary is not None and embedding_size is not None and input_size is None:
-            self.leaves = LeafEncoder(vocabulary, embedding_size, leaf, number_activation)
+        if vocabulary is not None and embedding_size is not None:
+            functions = node_features or any(len(labels) > 1 for labels in vocabulary.labels_of_kind)
+            self.leaves = LeafEncoder(vocabulary, embedding_size, leaf, number_activation, functions)
 
     @property
     def engine(self) -> Engine:
@@ -133,12 +137,18 @@ class TreeNetwork(Encoder, torch.nn.Module):
         self._engine = checked_engine(engine)
 
     def read_features(self, width: int) -> None:
-        if self.leaves is None:
+        if self.leaves is None or self.input_size is not None:
             super().read_features(width)
-        checked_count("width", width)
-        size = self.leaves.embedding.embedding_dim  # type: ignore[union-attr]
-        self.leaves, self.input_size = None, width
-        self.feature_map = torch.nn.Linear(width, size)
+        self.input_size = checked_count("width", width)
+        self.feature_map = torch.nn.Linear(width, self.leaves.embedding.embedding_dim)  # type: ignore[union-attr]
+        self._keep_functions()
+
+    def _keep_functions(self) -> None:
+        """Drop what encodes leaves, which read features; keep the vectors of labels for inner nodes that read them."""
+        if self.leaves is not None and self.leaves.reads_functions:
+            self.leaves.number = None
+        else:
+            self.leaves = None
 
     sort_key = "height"
 
@@ -270,7 +280,10 @@ class TreeNetwork(Encoder, torch.nn.Module):
         if like is None or like.device == batch.device:
             return batch
         if self.leaves is not None:
-            self.leaves.check(batch.schedule)
+            if self.input_size is None:
+                self.leaves.check(batch.schedule)
+            if self.leaves.reads_functions:
+                self.leaves.check_functions(batch.schedule)
         return batch.to(like.device)
 
     def _run_parts(self, batch: TreeBatch, feat: torch.Tensor | None, rows_at_once: int) -> TreeStates:
@@ -317,11 +330,13 @@ class TreeNetwork(Encoder, torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """What leaf rows and inner rows read, in row order."""
         num_leaves = len(schedule.symbol)
+        reads_labels = self.leaves is not None and self.leaves.reads_functions
+        of_labels = self.leaves.of_functions(schedule) if reads_labels else None  # type: ignore[union-attr]
         if self.input_size is None:
             if feat is not None:
                 raise GraphError("this layer takes no features; make it with input_size, the width of the features")
             if self.leaves is not None:
-                return self.leaves(schedule), None
+                return self.leaves(schedule), of_labels
             return torch.zeros(num_leaves, 0, device=schedule.child.device), None
         feat = checked_features(feat, schedule.num_nodes, self.input_size)
         if schedule.shared:
@@ -331,14 +346,17 @@ class TreeNetwork(Encoder, torch.nn.Module):
         of_leaves = feat.index_select(0, schedule.node_of_row[:num_leaves])
         of_leaves = of_leaves if self.feature_map is None else self.feature_map(of_leaves)
         if not self.node_features:
-            return of_leaves, None
+            return of_leaves, of_labels
         return of_leaves, feat.index_select(0, schedule.node_of_row[schedule.num_leaf_rows :])
 
 
 class TreeLayer(RecordedOptions, TreeNetwork):
     """The base class of the library's tree layers.
 
-    Without features, leaves are embeddings with the cell's ``hidden_size``.
+    Without features, leaves are embeddings with the cell's ``hidden_size``. If inner nodes with different labels share
+    parameters, each of them reads the embedding of its label, beside its children's states, in place of features. They
+    share parameters with ``kinds="arity"`` in the vocabulary, with ``shared_kinds=True``, and in
+    :class:`ChildSumTreeLSTM`.
 
     Args:
         cell: the cell. Its ``sets`` say which kinds have parameters.
@@ -382,6 +400,11 @@ class TreeLayer(RecordedOptions, TreeNetwork):
             direction=direction,
             engine=engine,
         )
+        if cell.reads_labels and cell.input_size is not None:
+            assert vocabulary is not None
+            self.node_features = False
+            self.leaves = LeafEncoder(vocabulary, cell.hidden_size, leaf, number_activation, functions=True)
+            self._keep_functions()
         self.hidden_size: int = cell.hidden_size * (2 if direction == "both" else 1)
         self._sets = cell.sets
 

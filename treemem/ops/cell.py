@@ -31,7 +31,8 @@ class Cell(Protocol):
 
         Args:
             children: the children's states, ``[m, arity, ...]``.
-            x: the nodes' own features, ``[m, input_size]``, or None where inner nodes have none.
+            x: the nodes' own features, ``[m, input_size]``, or the embeddings of their labels; None where inner nodes
+                read neither.
             kind: the kind of all ``m`` nodes.
         """
         ...

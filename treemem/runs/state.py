@@ -156,6 +156,7 @@ class RunState:
 
     def _restore(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         progress, rank = self.progress, self.processes.rank
+        checkpoint.check_weights(weights, self.model.state_dict(), self.folder.path)
         if self.average is None:
             self.model.load_state_dict(weights)
         else:
