@@ -127,7 +127,7 @@ def test_a_compiled_library_is_kept_for_other_processes_and_installations(
         monkeypatch.setattr(native, "__file__", str(elsewhere / "__init__.py"))
         assert is_fused(new_inputs([3])[0])
     assert [record.message[:23] for record in caplog.records] == ["compiled ordered_memory"]
-    assert len(list((tmp_path / "cache").rglob("*"))) == 2, "the folder and the library"
+    assert len(list((tmp_path / "cache").rglob("*.so"))) == 1
 
 
 @pytest.mark.parametrize("name", ["gcc", "clang"])
@@ -136,7 +136,8 @@ def test_where_compiling_fails_it_is_stepwise_after_one_warning_with_the_error(
 ) -> None:
     compiler, error = tmp_path / "compiler", "In file included from a\nb: error: no header"
     failing = f"echo $* > {tmp_path}/flags; echo '{error}' >&2; exit 1"
-    compiler.write_text(f"#!/bin/sh\ncase $1 in --version) echo {name} 14;; *) {failing};; esac\n")
+    macros = f"echo '#define __{name}__ 1'"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-dM*) {macros};; *) {failing};; esac\n')
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

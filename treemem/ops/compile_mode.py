@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 
 from treemem.errors import RecipeError
 
 ENVIRONMENT_VARIABLE = "TREEMEM_COMPILE"
+_MOST_SECONDS = 300  # for a compiler; usual are ten
 
 _forced: ContextVar[bool | None] = ContextVar("_forced", default=None)
 _broken = False
@@ -58,6 +62,39 @@ def _compiler(named: str) -> list[str]:
     """Return the command ``named``, or else a usual one; looking takes longer than a small step."""
     commands = [named.split()] if named.strip() else [["g++"], ["clang++"]]
     return next((each for each in commands if shutil.which(each[0])), [])
+
+
+def run_compiler(command: list[str], folder: Path | None = None) -> str:
+    """Run a command of the compiler, and return what it prints.
+
+    Args:
+        command: with its arguments. It gets no input, and its messages are in English.
+        folder: for its temporary files.
+
+    Raises:
+        OSError, subprocess.SubprocessError: it cannot be run, fails, or takes longer than five minutes.
+    """
+    environment = {**os.environ, "LC_ALL": "C", **({"TMPDIR": str(folder)} if folder else {})}
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env=environment,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=_MOST_SECONDS)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+            if isinstance(error, subprocess.TimeoutExpired):
+                error.cmd = command[0]
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command[0], output, errors)
+    return output
 
 
 def _has_compiler() -> bool:

@@ -9,24 +9,25 @@ import ctypes
 import hashlib
 import logging
 import os
-import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from treemem.data_parallel import launched_processes
 from treemem.errors import OutOfMemoryError, TreememError
-from treemem.ops.compile_mode import compiler, give_up, native_wanted
+from treemem.ops.compile_mode import compiler, give_up, native_wanted, run_compiler
 from treemem.ops.matmul_precision import bfloat16_parts
 
 _logger = logging.getLogger(__name__)
+_warned = False
 _FLAGS = (
     *("-std=c++17", "-O2", "-ftree-vectorize", "-march=native", "-fPIC", "-shared", "-fopenmp"),
     *("-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros", "-freciprocal-math"),
@@ -45,8 +46,8 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
     They run neither under autocast nor within transforms of ``torch.func`` or a mode that sees each operation. Their
     products of matrices are as exact as :func:`torch.set_float32_matmul_precision` says.
 
-    The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes. If compiling
-    fails, there is one warning.
+    The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes; see
+    ``kept_libraries.py``. If compiling fails, there is one warning.
 
     A function returns ``error_of(...)`` of ``errors.h``, and so raises what went wrong.
 
@@ -112,44 +113,54 @@ def _raise_error(error: bytes | None, function: Any, arguments: Any) -> None:
 
 @cache
 def _library(source: Path, *definitions: str) -> ctypes.CDLL | None:
+    from treemem.ops.native.kept_libraries import kept_library, reason_of  # of Unix, as the compiler's options are
+
+    begin = time.perf_counter()
     try:
-        return _Library(str(_compiled(source, definitions)))
+        kept = kept_library(*_compilation(source, definitions), _Library)
     except (OSError, subprocess.SubprocessError) as error:
-        lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        told = (line for line in lines if "error:" in line.lower() and not line.startswith("collect2"))
-        give_up(next(told, lines[0] if lines else type(error).__name__))
+        give_up(reason_of(error))
         return None
+    if kept.is_new:
+        level, seconds = logging.INFO if launched_processes().is_first else logging.DEBUG, time.perf_counter() - begin
+        _logger.log(level, "compiled %s in %.1f s; kept in %s", source.parent.name, seconds, kept.folder)
+    if kept.problem:
+        _warn_of_another_folder(kept.problem, kept.folder)
+    return cast(ctypes.CDLL, kept.library)
 
 
-def _compiled(source: Path, definitions: tuple[str, ...]) -> Path:
-    """Return the library of a source, compiled now or by an earlier process."""
-    version = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=True).stdout
-    own = () if "clang" in version else ("-fvect-cost-model=dynamic",)  # what clang does anyway
+def _compilation(source: Path, definitions: tuple[str, ...]) -> tuple[str, Callable[[Path], None]]:
+    """Return the name of the library of a source, and what compiles it."""
+    macros = _macros(tuple(compiler()))
+    own = () if "__clang__" in macros else ("-fvect-cost-model=dynamic",)  # what clang does anyway
     command = [*compiler(), *_FLAGS, *own, *(f"-D{each}" for each in definitions)]
     texts = [source.read_text(), *(each.read_text() for each in sorted(Path(__file__).parent.glob("*.h")))]
-    digest = hashlib.sha256("\0".join([*command, version, _processor(), *texts]).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treemem"
-    library = folder / f"{source.parent.name}-{digest}.so"
-    if not library.exists():
-        begin = time.perf_counter()
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as made:
-            output = Path(made) / "library.so"
-            command += [f"-I{Path(__file__).parent}", str(source), "-o", str(output)]
-            subprocess.run(command, capture_output=True, text=True, check=True)
-            output.replace(library)
-        level = logging.INFO if launched_processes().is_first else logging.DEBUG
-        _logger.log(level, "compiled %s in %.1f s; kept in %s", source.parent.name, time.perf_counter() - begin, folder)
-    return library
+    digest = hashlib.sha256("\0".join([*command, macros, *texts]).encode()).hexdigest()[:16]
+
+    def compile_to(path: Path) -> None:
+        run_compiler([*command, f"-I{Path(__file__).parent}", str(source), "-o", str(path)], path.parent)
+
+    return f"{source.parent.name}-{digest}", compile_to
 
 
-def _processor() -> str:
-    """Return what ``-march=native`` depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "model name", "Features"))}))
+@cache
+def _macros(command: tuple[str, ...]) -> str:
+    """Return what the compiler defines: its version, and all that the processor can do."""
+    return run_compiler([*command, "-march=native", "-dM", "-E", "-x", "c++", os.devnull])
+
+
+def _warn_of_another_folder(problem: str, folder: Path) -> None:
+    """Warn once in a process."""
+    global _warned
+    if _warned:
+        return
+    _warned = True
+    warnings.warn(
+        f"compiled operations are kept in {folder}, not in the user's cache: {problem} "
+        "(XDG_CACHE_HOME may name a folder that only you can write)",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def structure(*fields: int) -> ctypes.Array[ctypes.c_int64]:
