@@ -20,6 +20,7 @@ from treemem import Tree, TreeBatch, TreePredictor, Vocabulary, dgl_import, pred
 from treemem.explore import explore
 from treemem.networks import NetworkConfig
 from treemem.nn import ONLSTM, EqualityHead, TreeLSTM, TreeNetwork
+from treemem.ops import compile_mode, native
 from treemem.records import read_records
 from treemem.runs import TrainingOptions, fit, load_recipe
 from treemem.trees import parse_brackets, parse_equation
@@ -143,11 +144,26 @@ def of_dgl(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield str(caught[0].message)
 
 
+def of_cpp(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    yield message(lambda: native._raise_error(b"out of memory", None, ()))
+    monkeypatch.setattr(native, "_warned", False)
+    monkeypatch.setattr(compile_mode, "_broken", False)
+    monkeypatch.setattr(compile_mode, "compiler", list)
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.warns(RuntimeWarning) as caught:
+        compile_mode._has_compiler()
+    yield str(caught[0].message)
+    with pytest.warns(RuntimeWarning) as caught:
+        native._warn_of_another_folder("other users can write /shared", Path("/tmp/treemem-1000"))
+    yield str(caught[0].message)
+
+
 def test_the_page_quotes_what_the_library_says_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = [*of_texts(), *of_labels_graphs_and_layers(), *of_training(monkeypatch), *of_files(), *of_dgl(monkeypatch)]
+    said = [*of_texts(), *of_labels_graphs_and_layers(), *of_training(monkeypatch), *of_files()]
+    said += [*of_dgl(monkeypatch), *of_cpp(monkeypatch)]
     page = (DOCS / "errors.md").read_text(encoding="utf-8")
     quoted = re.findall(r"^```text\n(.*?)\n```", page, re.MULTILINE | re.DOTALL)
     assert sorted(quoted) == sorted(said)

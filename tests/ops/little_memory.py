@@ -55,7 +55,7 @@ def with_at_most(spare: int, network: torch.nn.Module) -> list[torch.Tensor] | E
 
 def main() -> None:
     torch.set_num_threads(2)
-    networks = [
+    networks: list[torch.nn.Module] = [
         OrderedMemory(SIZE, VOCABULARY, slots=8),
         CRvNN(SIZE, VOCABULARY),
         GumbelTreeLSTM(SIZE, VOCABULARY),
@@ -68,7 +68,7 @@ def main() -> None:
         errors = []
         while isinstance(found, Exception):
             errors.append(found)
-            found, spare = with_at_most(spare, network), 3 * spare // 2
+            found, spare = with_at_most(spare, network), 2 * spare
         if name in {"OrderedMemory", "CRvNN"}:  # which take most of their memory in C++
             assert any(isinstance(each, OutOfMemoryError) for each in errors), name
         for own, expected in zip(found, results(network, 32), strict=True):

@@ -26,7 +26,8 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give fil
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home of a user who has no cache yet, with temporary files beside it."""
     home, temporary = tmp_path / "home", tmp_path / "temporary"
-    home.mkdir(), temporary.mkdir()
+    home.mkdir()
+    temporary.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
