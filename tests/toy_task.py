@@ -16,7 +16,7 @@ from treemem.data.examples import Examples, TaskData
 from treemem.data.sum_count import SumCount
 from treemem.errors import ParseError
 from treemem.metrics.accuracy import binary_scores
-from treemem.metrics.score import Score
+from treemem.metrics.score import Monitor, Score
 from treemem.networks import NETWORKS, NetworkConfig
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.encodings import root_encodings
@@ -47,6 +47,7 @@ class MoreX(ClassificationTask):
     name: ClassVar[str] = "more_x"
     version: ClassVar[str] = "1"
     group: ClassVar[str] = "height"
+    monitor: ClassVar[Monitor] = Monitor("accuracy", ties="first")
     networks: ClassVar[Mapping[str, NetworkConfig]] = {"sum": NetworkConfig("KindSum", {"hidden_size": 3})}
     data_options: ClassVar[type] = ToyDataOptions
 

@@ -113,7 +113,7 @@ class Task(ABC):
     Attributes:
         name, version: of the task.
         group: what scores are reported by: ``"depth"``, ``"length"``.
-        monitor: the metric that chooses the best checkpoint.
+        monitor: the metric that chooses the best checkpoint, and that tables and plots show.
         published: figures of publications.
         networks: networks by the names that tables give them.
         data_options: the class of the options of :meth:`make_data`.
@@ -300,6 +300,15 @@ class Task(ABC):
             RecipeError: the task has none.
         """
         raise RecipeError(f"{self.name} has no head for networks that read the trees of an example as one sequence")
+
+    def training_monitor(self, examples: Any, chosen: NDArray[np.int64]) -> Monitor:
+        """Return the metric that chooses the best epoch of a training, by default :attr:`monitor`.
+
+        Args:
+            examples: the data set.
+            chosen: numbers of the training examples, int64.
+        """
+        return self.monitor
 
     @abstractmethod
     def loss(self, outputs: Any, targets: Mapping[str, Tensor]) -> SumCount:

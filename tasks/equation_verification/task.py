@@ -17,7 +17,7 @@ from treemem.data.examples import Examples, TaskData, label_numbers, split_and_g
 from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, RecipeError
 from treemem.metrics.accuracy import binary_scores
-from treemem.metrics.score import PublishedFigure, Score
+from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn.encoder_output import EncoderOutput
 from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
@@ -71,6 +71,7 @@ class EquationVerification(ClassificationTask):
     name: ClassVar[str] = "equation_verification"
     version: ClassVar[str] = "1"
     group: ClassVar[str] = "depth"
+    monitor: ClassVar[Monitor] = Monitor("accuracy", ties="first")  # as the recorded results were chosen
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = EquationDataOptions

@@ -78,7 +78,7 @@ class FormalLanguages(Task):
     name: ClassVar[str] = "formal_languages"
     version: ClassVar[str] = "1"
     group: ClassVar[str] = "length"
-    monitor: ClassVar[Monitor] = Monitor("symbol accuracy", keeps_last=True)
+    monitor: ClassVar[Monitor] = Monitor("symbol accuracy", ties="last")
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = FormalDataOptions
     text_columns: ClassVar[tuple[str, ...]] = FIELDS

@@ -55,7 +55,7 @@ class LearningToExecute(PairTask):
     name: ClassVar[str] = "learning_to_execute"
     version: ClassVar[str] = "2"
     group: ClassVar[str] = "level"
-    monitor: ClassVar[Monitor] = Monitor("digit accuracy", keeps_last=True)
+    monitor: ClassVar[Monitor] = Monitor("digit accuracy", ties="last")
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = ProgramDataOptions
     separator: ClassVar[str] = ""

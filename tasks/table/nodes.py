@@ -120,6 +120,10 @@ class TableNodes(TableTask):
         found = found.where(output.outputs.isfinite().all(1), _UNKNOWN).cpu().numpy()
         return np.split(found, batch.forest.begin[1:-1])
 
+    def validation_record(self, kept: list[Any], targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Return nothing: the classes of the nodes do not tell the loss."""
+        return {}
+
     def scores(self, kept: list[Any], targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         """Return the share of nodes with the correct class, and of trees all of whose nodes have it, by height."""
         label, found = targets["label"], np.concatenate(kept)

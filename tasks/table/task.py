@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from torch.nn import functional
 from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError, quoted
-from treemem.metrics.score import Monitor, Score, scores_by_group
+from treemem.metrics.score import LOSS, Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead, RegressionHead
 from treemem.task import Answer, ClassificationTask, Task
@@ -34,6 +35,11 @@ from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import KindsBy, Vocabulary
+
+UNBALANCED = 0.8
+"""The share of the most frequent class from which on the loss chooses the best epoch."""
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,10 @@ class TableTask(Task):
             raise RecipeError(f"no row has a value in {quoted(self.target)}")
         return TaskData(data[np.flatnonzero(known)], f"{card}{(~known).sum()} rows without a target are left out.\n")
 
+    def validation_record(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Return the mean loss."""
+        return {"validation_loss": float(self.loss(kept, {"label": torch.from_numpy(targets["label"])}).mean)}
+
     def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
         """Return the labelled examples of another table with the same columns."""
         table = read_table(source, self.reader, self.target, format)
@@ -193,6 +203,20 @@ class TableClasses(TableTask, ClassificationTask):
 
     def _targets(self, table: Table) -> NDArray[Any]:
         return np.array(class_numbers(self.classes, table.targets[0], table.place), np.int64)
+
+    def training_monitor(self, examples: Any, chosen: NDArray[np.int64]) -> Monitor:
+        """Return the validation loss if most of the training examples have one class, else the accuracy."""
+        counts = np.bincount(examples.targets["label"][chosen], minlength=len(self.classes))
+        share = counts.max() / counts.sum()
+        if share < UNBALANCED:
+            return self.monitor
+        _logger.info(
+            "%.0f %% of the training examples have the class %s, so the validation loss chooses the best epoch "
+            "(training.monitor names another metric)",
+            100 * share,
+            self.classes[int(counts.argmax())],
+        )
+        return LOSS
 
     def _checked_targets(self, data: Forest) -> NDArray[Any]:
         meaning = f"numbers of the classes {quoted(self.classes)}, from 0, or -1 (unknown)"

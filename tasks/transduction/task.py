@@ -65,7 +65,7 @@ class Transduction(PairTask):
     name: ClassVar[str] = "transduction"
     version: ClassVar[str] = "1"
     group: ClassVar[str] = "length"
-    monitor: ClassVar[Monitor] = Monitor("coarse accuracy", keeps_last=True)
+    monitor: ClassVar[Monitor] = Monitor("coarse accuracy", ties="last")
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = TransductionDataOptions
     record_fields: ClassVar[Mapping[str, str]] = {

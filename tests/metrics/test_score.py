@@ -62,7 +62,11 @@ def test_a_monitor_compares_in_its_direction(mode: str, better: float) -> None:
     assert not monitor.is_better(1 - better, 0.5)
     assert not monitor.is_better(0.5, 0.5)
     assert not monitor.is_better(math.nan, 0.5)
-    assert monitor._replace(keeps_last=True).is_better(0.5, 0.5)
+    assert monitor._replace(ties="last").is_better(0.5, 0.5)
+    assert monitor.is_better(0.5, 0.5, 0.1, 0.2)
+    assert not monitor.is_better(0.5, 0.5, 0.2, 0.1)
+    assert not monitor.is_better(1 - better, 0.5, 0.1, 0.2)
+    assert not monitor._replace(ties="first").is_better(0.5, 0.5, 0.1, 0.2)
 
 
 def test_a_monitor_shows_a_fraction_in_percent_and_another_number_as_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -560,3 +561,57 @@ def test_a_table_may_have_trees_of_more_nodes_than_predict_takes() -> None:
     assert "--most-nodes of treemem predict" in answer["error"]
     (answer, _) = TreePredictor(model, most_nodes=200_000).predict(rows)
     assert answer["error"] is None
+
+
+def rare_rows(count: int = 1000) -> list[dict[str, Any]]:
+    """Trees of which one in fifty has the rare class: those with a ``z`` below a ``g``."""
+    draw = np.random.default_rng(1)
+    found = []
+    for number in range(count):
+        is_rare = number % 50 == 0
+        trees = ["(g z)" if is_rare else "(f z)", *("(g " + "xy"[draw.integers(2)] + ")" for _ in range(3))]
+        draw.shuffle(trees)
+        found.append({"tree": f"(s {' '.join(trees)})", "rare": int(is_rare)})
+    return found
+
+
+def test_the_best_epoch_of_a_table_with_a_rare_class_has_learned_it(tmp_path: Path) -> None:
+    task = task_from_table(rare_rows(), tree="tree", target="rare")
+    data = task.make_data(TableDataOptions(validation=0.3, test=0.3))
+    options = TrainingOptions(epochs=4, batch_size=32, learning_rate=0.005, threads=1)
+    network = task.networks["Tree-LSTM"].replace(hidden_size=8)
+    result = fit(task, network, data, options, output=tmp_path / "run")
+    assert {record["validation_accuracy"] for record in result.records} == {59 / 60}, "that of an untrained network"
+    losses = [record["validation_loss"] for record in result.records]
+    assert result.best_epoch == 1 + int(np.argmin(losses)) > 1
+    evaluation = evaluate(result.model, data, split="test")
+    label = task.examples(data.forest).targets["label"][evaluation.chosen]
+    chance = evaluation.predicted[:, 1]
+    assert (chance[label == 1][:, None] > chance[label == 0]).mean() > 0.9  # the area under the ROC curve
+    by_accuracy = dataclasses.replace(options, epochs=2, monitor="accuracy")
+    assert fit(task, network, data, by_accuracy, output=tmp_path / "accuracy").best_epoch == 2, "ties go by the loss"
+    fit(task, network, data, dataclasses.replace(options, epochs=2), output=tmp_path / "resumed")
+    resumed = fit(task, network, data, options, output=tmp_path / "resumed", resume=True)
+    assert [resumed.best_epoch, resumed.records[-1]["validation_loss"]] == [result.best_epoch, losses[-1]]
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "mode"),
+    [("root", "loss", "min"), ("size", "r2", "max"), ("size", "mae", "min"), (["has x", "has f"], "f1 has f", "max")],
+)
+def test_a_metric_that_validation_reports_may_choose_the_best_epoch(
+    tmp_path: Path, target: Any, metric: str, mode: str
+) -> None:
+    task = task_from_table(ROWS[:100], tree="expr", target=target)
+    data = task.make_data(TableDataOptions())
+    network = task.networks["Tree-RNN"].replace(hidden_size=4)
+    options = TrainingOptions(epochs=3, batch_size=32, learning_rate=0.05, threads=1, monitor=metric)
+    result = fit(task, network, data, options, output=tmp_path / "run")
+    values = [record[f"validation_{metric}"] for record in result.records]
+    assert values[result.best_epoch - 1] == (min(values) if mode == "min" else max(values))
+    assert all(f"validation_{task.monitor.metric}" in record for record in result.records)
+    wrong = dataclasses.replace(options, monitor="auc")
+    with pytest.raises(RecipeError, match=rf"validation reports no 'auc'.*training\.monitor may be .*{metric}"):
+        fit(task, network, data, wrong, output=tmp_path / "wrong")
+    with pytest.raises(RecipeError, match=r"training\.monitor needs validation examples"):
+        fit(task, network, task.make_data(TableDataOptions(validation=0)), options, output=tmp_path / "none")

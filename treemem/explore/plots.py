@@ -125,13 +125,15 @@ def plot_training(
         points = [record for record in epochs if "epoch" in record]
         (line, *_) = losses.plot(*_points(points, "loss"), label=name)
         losses.plot(*_points(points, "validation_loss"), color=line.get_color(), linestyle="dashed")
-        x, y = _points(points, f"validation_{monitor.metric}")
-        metrics.plot(x, y, color=line.get_color())
-        if y:
-            best = 0
-            for place, value in enumerate(y):
-                best = place if monitor.is_better(value, y[best]) else best
-            metrics.plot(x[best], y[best], color=line.get_color(), marker="o")
+        field = f"validation_{monitor.metric}"
+        metrics.plot(*_points(points, field), color=line.get_color())
+        best = None
+        for point in points:
+            losses_of = (each.get("validation_loss") for each in (point, best or {}))
+            if field in point and (best is None or monitor.is_better(point[field], best[field], *losses_of)):
+                best = point
+        if best is not None:
+            metrics.plot(best["epoch"], best[field], color=line.get_color(), marker="o")
     _finish_axes(losses, "epoch", Monitor("loss (dashed: validation)", percent=False))
     _finish_axes(metrics, "epoch", monitor._replace(metric=f"validation {monitor.metric}"))
     figure.suptitle(title)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -20,14 +20,14 @@ class Monitor(NamedTuple):
         metric: its name in :attr:`Score.metrics`.
         mode: whether a larger or a smaller value is better.
         percent: whether it is a fraction, which tables and plots show in percent.
-        keeps_last: whether the last of equally good epochs is the best one, for a metric that reaches its end while the
-            network still becomes surer. Otherwise it is the first.
+        ties: which of equally good epochs is the best: the one with the lowest validation ``"loss"`` (the first one if
+            validation reports no loss), the ``"first"`` or the ``"last"`` one.
     """
 
     metric: str
     mode: Literal["max", "min"] = "max"
     percent: bool = True
-    keeps_last: bool = False
+    ties: Literal["loss", "first", "last"] = "loss"
 
     def shown(self, value: float | None, deviation: float | None = None) -> str:
         """Return a value, and its deviation if there is one, as a table shows it."""
@@ -36,11 +36,46 @@ class Monitor(NamedTuple):
         factor = 100 if self.percent else 1
         return f"{factor * value:.2f}" + ("" if deviation is None else f" ± {factor * deviation:.2f}")
 
-    def is_better(self, value: float, best: float | None) -> bool:
-        """Return whether ``value`` beats the best value so far; any value beats None, and NaN beats no number."""
-        if best is None or (self.keeps_last and value == best):
+    def is_better(
+        self, value: float, best: float | None, loss: float | None = None, best_loss: float | None = None
+    ) -> bool:
+        """Return whether ``value`` beats the best value so far; any value beats None, and NaN beats no number.
+
+        Args:
+            value, best: of this evaluation and of the best one before it.
+            loss, best_loss: their validation losses, if they are known, for :attr:`ties`.
+        """
+        if best is None:
             return True
+        if value == best:
+            is_lower = loss is not None and best_loss is not None and loss < best_loss
+            return self.ties == "last" or (self.ties == "loss" and is_lower)
         return value > best if self.mode == "max" else value < best
+
+
+LOSS = Monitor("loss", "min", percent=False)
+"""The validation loss as the monitor."""
+
+_MINIMISED = ("loss", "perplexity", "rmse", "mae")
+
+
+def monitor_of(metric: str, known: Iterable[str]) -> Monitor:
+    """Return the monitor of a metric that validation reports.
+
+    Args:
+        metric: its name.
+        known: the names of the metrics that validation reports.
+
+    Raises:
+        RecipeError: ``metric`` is not among them.
+    """
+    names = [name for name in known if name != "majority"]
+    if metric not in names:
+        raise RecipeError(
+            f"validation reports no {metric!r}{near_names(metric, names)}; training.monitor may be {', '.join(names)}"
+        )
+    is_minimised = metric.split()[0] in _MINIMISED
+    return Monitor(metric, "min" if is_minimised else "max", percent=not is_minimised and metric != "r2")
 
 
 _MAY_BE_ABSENT = ("accuracy", "precision", "recall", "f1", "majority")

@@ -82,6 +82,8 @@ class TrainingOptions:
         seed: of the weights, the order of the examples and dropout.
         clip: the largest norm of a gradient; longer ones are scaled down. None: no limit.
         patience: stop after this many evaluations without a better value. None: never.
+        monitor: the validation metric that chooses the best epoch, such as ``"loss"`` or ``"f1"``. Of equally good
+            epochs, the one with the lowest loss is the best. None: that of the task.
         budget: seconds of computing for all training steps, so that networks of any speed get the same: CPU seconds of
             the process on a CPU, seconds of the clock on a GPU. They include the making of batches, not validation. An
             epoch is then one of ``epochs`` equal parts of the budget; pass follows pass over the examples, and a
@@ -130,6 +132,7 @@ class TrainingOptions:
     seed: int = 12093
     clip: float | None = None
     patience: int | None = None
+    monitor: str | None = None
     budget: float | None = None
     share_subtrees: bool = True
     evaluate_every: int = 1

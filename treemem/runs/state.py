@@ -95,6 +95,7 @@ class RunState:
         fabric: precision and device.
         folder: of the run.
         fingerprint: see :func:`treemem.runs.same_run.fingerprint`.
+        monitored: the field of the records that has the monitored metric.
 
     Raises:
         RecipeError: the folder holds another run, or one of more epochs.
@@ -109,10 +110,11 @@ class RunState:
         fabric: Fabric,
         folder: RunFolder,
         fingerprint: Mapping[str, Any],
+        monitored: str,
     ) -> None:
         self.model, self.options, self.processes, self.folder = model, options, processes, folder
         self.device, self.fingerprint = fabric.device, fingerprint
-        self.monitored = f"validation_{model.task.monitor.metric}"
+        self.monitored = monitored
         self.progress = Progress()
         _seed_generators(options.seed, processes.rank)
         saved = processes.in_first(self._saved)

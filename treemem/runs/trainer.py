@@ -26,7 +26,7 @@ from treemem.data.loader import Batch, BatchOptions, Loader
 from treemem.data.sum_count import SumCount
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
-from treemem.metrics.score import Score
+from treemem.metrics.score import Monitor, Score, monitor_of
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.progress_bar import progress_bar
@@ -44,6 +44,7 @@ from treemem.trees.vocabulary import Vocabulary
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
 _CLOCK_STEPS = 16
+_FEW_EXAMPLES = 8
 _PARTS = 1_000_000  # of a budget, each of which has a learning rate
 
 
@@ -58,7 +59,7 @@ class FitResult:
     Attributes:
         model: of the best epoch, in evaluation mode; with an EMA, its weights are the average.
         folder: of log and checkpoints; ``treemem.load(folder)`` gives the same model.
-        best_epoch: the first epoch with the best monitored metric; the last epoch without validation examples.
+        best_epoch: the epoch with the best monitored metric; the last epoch without validation examples.
         validation: the scores of that epoch by group, last for all; empty without validation examples.
         records: the log, one record an epoch.
     """
@@ -125,8 +126,30 @@ class Trainer:
         self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}
-        self.monitored = f"validation_{task.monitor.metric}"
+        self.monitor = self.chosen_monitor()
+        self.monitored = f"validation_{self.monitor.metric}"
         self.validated: tuple[Any, Mapping[str, Any]] | None = None  # outputs and targets of the last evaluation
+
+    def chosen_monitor(self) -> Monitor:
+        """Return the metric that chooses the best epoch.
+
+        Raises:
+            RecipeError: ``training.monitor`` is unknown, or there are no validation examples.
+        """
+        task, metric = self.model.task, self.options.monitor
+        if metric is None:
+            return task.training_monitor(self.examples, self.train_ids)
+        if metric == task.monitor.metric:
+            return task.monitor
+        if not len(self.validation_ids):
+            raise RecipeError("training.monitor needs validation examples, and these data have none")
+        few = self.validation_ids[:_FEW_EXAMPLES]
+        with torch.random.fork_rng(devices=[]):
+            loader = self.model.loader(self.examples, few)
+            kept = self.model.outputs_of(self.examples, loader, allow_nan=True)
+        targets = self.examples.targets_of(few)
+        reported = [name.removeprefix("validation_") for name in task.validation_record(kept, targets)]
+        return monitor_of(metric, dict.fromkeys([*task.scores(kept, targets, loader.group)[-1].metrics, *reported]))
 
     def loader_of(self, epoch: int) -> Loader:
         """Return the batches of an epoch, counted from 0, in its order."""
@@ -150,7 +173,9 @@ class Trainer:
     def begin(self) -> None:
         """Seed everything, or restore the last checkpoint."""
         options = self.options
-        self.state = RunState(self.model, options, self.processes, self.fabric, self.folder, self.fingerprint)
+        self.state = RunState(
+            self.model, options, self.processes, self.fabric, self.folder, self.fingerprint, self.monitored
+        )
         self.progress, self.learner = self.state.progress, self.state.learner
         self.start_clocks()
         self.judge_if_due()
@@ -174,7 +199,7 @@ class Trainer:
                     learning_rate,
                     options.plateau_factor,
                     options.plateau_patience,
-                    mode=self.model.task.monitor.mode,
+                    mode=self.monitor.mode,
                     values=values,
                 )
                 self.plateaus.append(plateau)
@@ -197,8 +222,7 @@ class Trainer:
                 f"{progress.epoch} that could be evaluated; resume it with epochs of at least {progress.epoch + 1}"
             )
         value = self.evaluate(progress.records[-1]) if len(self.validation_ids) else None
-        monitor = self.model.task.monitor
-        is_best = value is None or monitor.is_better(value, progress.best_value) or not progress.best_epoch
+        is_best = value is None or not progress.best_epoch or self.is_better(value, progress.records[-1])
         if is_best:
             progress.best_epoch, progress.best_value = progress.epoch, value
         self.save(best=is_best)
@@ -354,10 +378,10 @@ class Trainer:
         for plateau in self.plateaus:
             plateau.step(value)
         before = [each[self.monitored] for each in progress.records if self.monitored in each]
-        if self.state.average is None and average_is_due(value, before, options.average_after, self.model.task.monitor):
+        if self.state.average is None and average_is_due(value, before, options.average_after, self.monitor):
             self.state.begin_average()
             self.state.tell("averaging the weights from epoch %d on", progress.epoch + 1)
-        if not self.model.task.monitor.is_better(value, progress.best_value):
+        if not self.is_better(value, record):
             progress.evaluations_since_best += 1
             return False
         progress.best_value, progress.evaluations_since_best = value, 0
@@ -379,12 +403,25 @@ class Trainer:
         scores = model.task.scores(kept, targets, loader.group)
         self.validated = kept, targets
         record.update(model.task.validation_record(kept, targets))
-        value = scores[-1].metrics[model.task.monitor.metric]
-        assert value is not None  # the monitored metric is there for all examples
-        record[self.monitored] = value
+        for metric in (model.task.monitor.metric, self.monitor.metric):
+            if metric in scores[-1].metrics:
+                record[f"validation_{metric}"] = scores[-1].metrics[metric]
+        value = record[self.monitored]
+        if value is None:
+            raise RecipeError(
+                f"the validation examples have no {self.monitor.metric}, which chooses the best epoch; choose another "
+                "training.monitor"
+            )
         record["validation_seconds"] = time.perf_counter() - begin
         record["validation"] = [dataclasses.asdict(score) for score in scores]
-        return value
+        return float(value)
+
+    def is_better(self, value: float, record: Mapping[str, Any]) -> bool:
+        """Return whether an evaluation, whose record is given, is better than the best one so far."""
+        progress = self.progress
+        best = progress.records[progress.best_epoch - 1] if progress.best_epoch else {}
+        loss = "validation_loss"
+        return self.monitor.is_better(value, progress.best_value, record.get(loss), best.get(loss))
 
     def result(self) -> FitResult:
         """Return the best model and the run's records."""

@@ -142,7 +142,7 @@ def test_the_average_begins_after_an_evaluation_worse_than_the_best_of_the_earli
     assert not average_is_due(9.0, values, None, lower)
     assert average_is_due(0.5, [0.6, 0.4, 0.4], 2, Monitor("accuracy"))
     assert not average_is_due(0.6, [0.6, 0.4, 0.4], 2, Monitor("accuracy"))
-    assert not average_is_due(0.6, [0.6, 0.4, 0.4], 2, Monitor("accuracy", keeps_last=True))
+    assert not average_is_due(0.6, [0.6, 0.4, 0.4], 2, Monitor("accuracy", ties="last"))
 
 
 def test_the_rate_of_a_step_is_in_proportion_to_the_words_of_its_batch(
