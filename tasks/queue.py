@@ -258,7 +258,7 @@ def write_pages(entries: Sequence[Entry], places: Places) -> list[Path]:
     pages = []
     for name, folder in folders.items():
         page = places.results / f"{name}.md"
-        if any((places.results / name).glob("*.jsonl")):
+        if any((places.results / name).rglob("*.jsonl")):
             write_page(folder, places.results / name, page)
             pages.append(page)
     return pages

@@ -124,11 +124,20 @@ class LearnedPart(Part):
 
     def file_of(self, results: Path, row: str) -> Path:
         """Return the file of a row's records."""
-        return results / self.title / f"{re.sub('[^a-z0-9+]+', '-', row.lower())}.jsonl"
+        return results / self.title / f"{self.stem_of(row)}.jsonl"
+
+    @staticmethod
+    def stem_of(row: str) -> str:
+        """Return the name of the file of a row's records, without its end."""
+        return re.sub("[^a-z0-9+]+", "-", row.lower())
 
     def trials(self, results: Path, row: str) -> list[Trial]:  # type: ignore[override]
         """Return the recorded trials of a row."""
-        recorded = read_study(results / self.title / f"{_TRIALS}.jsonl")
+        return self.trials_of(read_study(results / self.title / f"{_TRIALS}.jsonl"), row)
+
+    @staticmethod
+    def trials_of(recorded: Records, row: str) -> list[Trial]:
+        """Return the trials of a row among records."""
         return [
             Trial(each["optimizer"], each["learning_rate"], each["accuracy"]) for each in recorded if each["row"] == row
         ]

@@ -51,7 +51,7 @@ def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]]) -> st
     for name, network in {**library, **recorded}.items():
         cells = [metric(_runs_of(name, part, rows), BEYOND) for part, rows in parts.values()]
         if any(cells):
-            lines.append([name, _reads(network), *cells])
+            lines.append([name, reads(network), *cells])
     return markdown_table(lines)
 
 
@@ -68,7 +68,8 @@ def _reads_tokens(network: NetworkConfig) -> bool:
     return getattr(network.constructor(), "sort_key", "length") == "length"
 
 
-def _reads(network: NetworkConfig) -> str:
+def reads(network: NetworkConfig) -> str:
+    """Return what a network reads, as tables say it."""
     if not _reads_tokens(network):
         return "gold trees"
     transitions = network_options(asdict(network)).get("transitions", "none")
@@ -137,7 +138,7 @@ def cost_panels(
         for row, runs in rows.items():
             if row in speeds and not row.endswith(others):
                 accuracies = [100 * scores_on(run, BEYOND)[-1].accuracy for run in runs]
-                kind = found.setdefault(_reads(NetworkConfig(**runs[0]["network"])), {})
+                kind = found.setdefault(reads(NetworkConfig(**runs[0]["network"])), {})
                 kind[_without_form(row, part)] = speeds[row]["epoch"], accuracies
         if found:
             panels[f"{title}, {form}" if form else title] = found

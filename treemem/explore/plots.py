@@ -253,6 +253,42 @@ def plot_costs(
     return _written(figure, path)
 
 
+def plot_curves(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+    path: str | Path,
+    *,
+    axes_names: tuple[str, str],
+    title: str = "",
+) -> Figure:
+    """Plot curves against a cost, with a panel for each group of curves and one scale for all of them.
+
+    Args:
+        panels: title of a panel to name to points ``(cost, value)``. Costs are on a logarithmic scale.
+        path: the file to write, SVG if its name ends in ``.svg``, else PNG.
+        axes_names: what costs and values are.
+        title: title of the plot.
+
+    Returns:
+        The figure that was written.
+
+    Raises:
+        RecipeError: matplotlib is not installed, or the file cannot be written.
+    """
+    figure = _new_figure((9, 4 * len(panels)))
+    rows = figure.subplots(len(panels), squeeze=False, sharex=True, sharey=True)[:, 0]
+    for axes, (name, curves) in zip(rows, panels.items(), strict=True):
+        for place, (curve, points) in enumerate(curves.items()):
+            style = ("solid", "dashed", "dotted")[place // 10 % 3]  # matplotlib has ten colours
+            axes.plot(*zip(*points, strict=True), label=curve, linestyle=style, marker=".")
+        axes.set_xscale("log")
+        axes.set_xlabel(axes_names[0])
+        axes.set_ylabel(axes_names[1])
+        axes.set_title(name)
+        axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.suptitle(title)
+    return _written(figure, path)
+
+
 def _name_points(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
     """Write each name as near to its point as points and names written before leave room."""
     axes.autoscale_view()

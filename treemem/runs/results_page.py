@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError
-from treemem.explore.plots import plot_accuracy, plot_costs, plot_heat_maps, plot_training
+from treemem.explore.plots import plot_accuracy, plot_costs, plot_curves, plot_heat_maps, plot_training
 from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import check_writable, replacing
 from treemem.runs import page_tables
@@ -29,7 +29,7 @@ def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
     """
     from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, UndefinedError
 
-    if not any(results.glob("*.jsonl")):
+    if not any(results.rglob("*.jsonl")):
         known = ", ".join(folder.studies)
         raise RecipeError(f"there are no records in {results}; name studies of {folder.name} to run: {known}")
     check_writable(page, overwrite=True)
@@ -99,6 +99,12 @@ class _Page:
         """Draw values against costs. Return the file name."""
         place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
         plot_costs(panels, place, **options)
+        return place.name
+
+    def cost_curves(self, suffix: str, panels: Mapping[str, Any], **options: Any) -> str:
+        """Draw curves against a cost. Return the file name."""
+        place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
+        plot_curves(panels, place, **options)
         return place.name
 
     def trees(self, rows: Mapping[str, Records], measurement: str) -> Records:

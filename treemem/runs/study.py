@@ -83,12 +83,12 @@ def run_study(
 
     A record has the fields ``run``, ``row``, ``task`` (its options), ``network`` (name and options), ``training``,
     ``data`` (name and hash), ``files`` (hashes by name), ``weights`` (a hash), ``parameters``, ``best_epoch``,
-    ``epochs``, ``seconds`` (of training and validation), ``compute_seconds`` (of training alone, as in ``budget`` of
-    :class:`TrainingOptions`), ``curve`` (with a budget: the seconds and the monitored metric of each evaluation),
-    ``trees_per_second``, ``environment`` (see :func:`treemem.runs.environment.environment`), and by split or file
-    ``scores`` (see :func:`recorded_scores`), ``right`` (which examples are correct, :func:`right_answers`; not for
-    ``train``) and, for binary tasks, ``odds`` (a histogram of the log odds, :class:`OddsCount`). Fields that are newer
-    than a record are None.
+    ``epochs``, ``examples`` (of all training steps), ``seconds`` (of training and validation), ``compute_seconds`` (of
+    training alone, as in ``budget`` of :class:`TrainingOptions`), ``curve`` (with a budget: the seconds and the
+    monitored metric of each evaluation), ``trees_per_second``, ``environment`` (see
+    :func:`treemem.runs.environment.environment`), and by split or file ``scores`` (see :func:`recorded_scores`),
+    ``right`` (which examples are correct, :func:`right_answers`; not for ``train``) and, for binary tasks, ``odds`` (a
+    histogram of the log odds, :class:`OddsCount`). Fields that are newer than a record are None.
 
     Args:
         task: what to learn.
@@ -357,6 +357,7 @@ def _record(job: _Job) -> dict[str, Any]:
         "epochs": len(result.records),
         "seconds": sum(record["seconds"] + record.get("validation_seconds", 0.0) for record in result.records),
         "compute_seconds": sum(record["compute_seconds"] for record in result.records),
+        "examples": sum(record["examples"] for record in result.records),
         "curve": _curve(result, task) if run.training.budget is not None else None,
         "trees_per_second": result.trees_per_second,
         "environment": environment(),

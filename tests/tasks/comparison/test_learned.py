@@ -8,11 +8,12 @@ import pytest
 
 from treemem.networks import every_network
 from treemem.runs import read_study
+from treemem.runs.results_page import write_page
 from treemem.runs.study import StudyRun, check_same, run_study
 from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS
-from treemem.tasks.comparison import learned
-from treemem.tasks.comparison.comparison import BEYOND, divided
+from treemem.tasks.comparison import learned, learned_report
+from treemem.tasks.comparison.comparison import BEYOND, FOLDER, divided
 from treemem.tasks.comparison.learned import LearnedPart, Trial, best_trial, learned_parts, run_row
 from treemem.tasks.listops.data import ListOpsDataOptions
 
@@ -94,7 +95,9 @@ def run(part: LearnedPart, row: str, folder: Path) -> None:
     run_row(part, row, runs=folder / "runs", results=folder)
 
 
-def test_a_row_runs_its_trials_and_its_seeds_once(tiny: LearnedPart, tmp_path: Path) -> None:
+def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
+    tiny: LearnedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for row in ("Tree-RNN", "ON-LSTM"):
         assert not tiny.is_done(tmp_path, row)
         run(tiny, row, tmp_path)
@@ -113,6 +116,12 @@ def test_a_row_runs_its_trials_and_its_seeds_once(tiny: LearnedPart, tmp_path: P
             assert record["compute_seconds"] >= 0.2
     (trees,) = read_study(tmp_path / "learned-listops" / "on-lstm-trees.jsonl")
     assert trees["network"] == "ON-LSTM"
+    monkeypatch.setattr(learned_report, "learned_parts", lambda: {"listops": tiny})
+    write_page(FOLDER, tmp_path, tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text()
+    tables = 4  # the summary, the part, the budget, the trials
+    assert text.count("| Tree-RNN ") + text.count("| ON-LSTM ") == 2 * tables + 1  # and the worse one against the best
+    assert (tmp_path / "page_learned-listops.svg").exists()
     before = {path: path.read_bytes() for path in tmp_path.glob("learned-listops/*")}
     run(tiny, "ON-LSTM", tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.glob("learned-listops/*")} == before
