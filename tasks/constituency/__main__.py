@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scores = evaluate_trees(load(options.model), gold, gate=options.gate, seed=options.seed)
         print(score_table(scores))
         if options.output is not None:
-            write_records(options.output, map(dataclasses.asdict, scores), format="jsonl")
+            write_records(options.output, map(dataclasses.asdict, scores), format="jsonl", overwrite=options.overwrite)
     except TreememError as error:
         print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2

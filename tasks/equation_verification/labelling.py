@@ -141,7 +141,8 @@ def label_file(
     if not len(file.forest):
         raise RecipeError(f"there is no equation in {os.fspath(source)}; give one on each line, such as x + y = y + x")
     found = verdicts(file.forest)
-    write_records(target, _records(file.forest, file.ids, found), format=wanted, fields=FIELDS)
+    records = _records(file.forest, file.ids, found)
+    write_records(target, records, format=wanted, fields=FIELDS, overwrite=overwrite)
     return Counter(each.verdict for each in found)
 
 

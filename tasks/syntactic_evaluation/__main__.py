@@ -53,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 scores = score_pairs(model, pairs, end=not options.published, advance=bar.update)
         print(score_table(scores, published=options.published))
         if options.output is not None:
-            write_records(options.output, (score._asdict() for score in scores), format="jsonl")
+            write_records(
+                options.output, (score._asdict() for score in scores), format="jsonl", overwrite=options.overwrite
+            )
     except TreememError as error:
         print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2

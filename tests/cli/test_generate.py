@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from treemem.cli import main
-from treemem.records import read_records
+from treemem.records import locked, read_records
 from treemem.task import TASKS
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
 from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions
@@ -73,6 +74,28 @@ def test_what_exists_is_written_over_only_where_asked_for(folder: Path, failing:
     assert main(["generate", "listops", "-o", "lists", "--overwrite", *SMALL]) == 0
     assert (folder / "lists" / "notes").read_text() == "mine"
     assert len(list(read_records("lists/train.jsonl"))) == 10
+
+
+@pytest.mark.parametrize("name", ["lists.jsonl", "lists"])
+def test_what_another_command_wrote_meanwhile_is_not_written_over(
+    folder: Path, failing: Callable[..., str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    make_data = ListOps.make_data
+
+    def slowly(task: ListOps, *given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(ListOps, "make_data", make_data)
+        assert main(["generate", "listops", "-o", name, *SMALL, "data.seed=5"]) == 0
+        return make_data(task, *given, **options)
+
+    monkeypatch.setattr(ListOps, "make_data", slowly)
+    assert f"{name} exists; choose another name" in failing("generate", "listops", "-o", name, *SMALL)
+    assert main(["generate", "listops", "-o", f"again-{name}", *SMALL, "data.seed=5"]) == 0
+    files = [path for path in [*folder.rglob("*.jsonl"), *folder.rglob("data.md")] if "again-" not in str(path)]
+    for path in files:
+        assert path.read_bytes() == Path(f"again-{path.relative_to(folder)}").read_bytes()
+    with locked(folder / "lists"):
+        said = failing("generate", "listops", "-o", "lists", "--overwrite", *SMALL)
+    assert "another process is writing lists" in said
 
 
 def test_the_file_that_is_read_is_not_written_over(folder: Path, failing: Callable[..., str]) -> None:

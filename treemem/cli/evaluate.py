@@ -95,7 +95,7 @@ def _run(options: Namespace) -> None:
         print(f"\n{found.as_markdown()}\nexpected calibration error {found.expected_calibration_error:.4f}")
     if options.json is not None:
         content = _as_json(model, name, evaluation, found, options, split)
-        with replacing(options.json) as temporary:
+        with replacing(options.json, overwrite=options.overwrite) as temporary:
             temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -29,7 +29,7 @@ def _add_arguments(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace) -> None:
-    from treemem.records import check_writable, format_of, write_records
+    from treemem.records import check_writable, format_of, locked, write_records
     from treemem.runs.recipe import load_task_data
 
     name = options.output
@@ -43,11 +43,13 @@ def _run(options: Namespace) -> None:
             check_writable(name, overwrite=options.overwrite, is_folder=is_folder, source=value)
     data = task.make_data(data_options)
     if is_folder:
-        _write_folder(Path(name), task, data.forest, data.card, form)
+        with locked(Path(name), wait=False):
+            check_writable(name, overwrite=options.overwrite, is_folder=True)
+            _write_folder(Path(name), task, data.forest, data.card, form)
         return
     if form == "text":
         _logger.info("text lines hold only %s; other formats hold more", ", ".join(task.text_columns))
-    count = write_records(name, _records(task, data.forest, form), format=form)
+    count = write_records(name, _records(task, data.forest, form), format=form, overwrite=options.overwrite)
     _logger.info("%d examples in %s", count, "standard output" if name == "-" else name)
 
 

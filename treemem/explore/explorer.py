@@ -81,7 +81,7 @@ def explore(
     if not isinstance(model, Model):
         model = load(model)
     page = html_page(page_data(model, examples, labels=labels, ids=ids, title=title, most=most))
-    with replacing(path) as temporary:
+    with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path
 

@@ -89,7 +89,7 @@ def write_tree_page(
     """
     check_writable(path, overwrite=overwrite)
     page = _page(gold, runs, title, sentences, most)
-    with replacing(path) as temporary:
+    with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 

@@ -52,12 +52,13 @@ def check_writable(
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], *, follow_link: bool = True) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], *, follow_link: bool = True, overwrite: bool = True) -> Iterator[Path]:
     """Yield a temporary file beside ``path``, which replaces ``path`` if the block ends well.
 
     If ``path`` is a link, what it leads to is replaced, or without ``follow_link`` the link.
 
-    Writers of the same file wait for each other. What a killed process left behind is removed by the next writer.
+    Writers of the same file wait for each other. Without ``overwrite``, a file that another one has written meanwhile
+    is not replaced. What a killed process left behind is removed by the next writer.
 
     Raises:
         RecipeError: as :func:`check_writable`, or ``path`` cannot be written; what stood there is then unchanged.
@@ -65,6 +66,8 @@ def replacing(path: str | os.PathLike[str], *, follow_link: bool = True) -> Iter
     place = check_writable(path, overwrite=True) if follow_link else Path(path)
     temporary = temporary_path(place)
     with locked(place), writing(place):
+        if not overwrite:
+            check_writable(path)
         new_file(temporary)
         try:
             yield temporary

@@ -31,6 +31,7 @@ def write_records(
     format: str | None = None,
     fields: Sequence[str] | None = None,
     types: Mapping[str, type] | None = None,
+    overwrite: bool = True,
 ) -> int:
     """Write records as they come; the file appears under its name only when all are written.
 
@@ -40,13 +41,15 @@ def write_records(
         fields: names of the fields, in order; those of the first record by default.
         types: for Parquet, ``bool``, ``int``, ``float`` or ``str`` for each field, where each may also be None. With
             types, Parquet too is written without holding all records in memory.
+        overwrite: replace a file that is there when its other writers are done.
 
     Returns:
         The number of records written.
 
     Raises:
-        RecipeError: the format cannot be told; a record has other fields than the first, or a value that the format
-            cannot hold; the file cannot be written; or the system fails while a record is made.
+        RecipeError: the file is there and ``overwrite`` is false; the format cannot be told; a record has other fields
+            than the first, or a value that the format cannot hold; the file cannot be written; or the system fails
+            while a record is made.
     """
     name = os.fspath(target)
     wanted = format_of(name, format)
@@ -57,7 +60,7 @@ def write_records(
             count = _write(sys.stdout.buffer, records, wanted, fields, types)
             sys.stdout.buffer.flush()
         return count
-    with replacing(name) as temporary:
+    with replacing(name, overwrite=overwrite) as temporary:
         return write_file(temporary, records, format=wanted, packed=is_packed(name), fields=fields, types=types)
 
 

@@ -91,7 +91,9 @@ def _run(options: argparse.Namespace) -> None:
     print(f"{len(equations)} equations in {seconds:.1f} s, {len(equations) / seconds:.1f} a second\n")
     print("\n\n".join(f"rank: {name}\n\n{depth_table(found, name)}" for name in RANKS))
     if options.output is not None:
-        write_records(options.output, _records(equations, found, candidates), format="jsonl")
+        write_records(
+            options.output, _records(equations, found, candidates), format="jsonl", overwrite=options.overwrite
+        )
 
 
 def _equations(options: argparse.Namespace, candidates: Candidates) -> BlankedEquations:

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             {"good": " ".join(pair.good), "bad": " ".join(pair.bad), "construction": pair.construction}
             for pair in template_pairs()
         )
-        print(f"{write_records(output, fields):,} pairs", file=sys.stderr)
+        print(f"{write_records(output, fields, overwrite=options.overwrite):,} pairs", file=sys.stderr)
     except TreememError as error:
         print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2
