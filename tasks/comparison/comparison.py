@@ -18,12 +18,12 @@ import numpy as np
 from treemem.errors import CellError, RecipeError, TreememError, near_names
 from treemem.networks import NETWORKS, NetworkConfig, every_network
 from treemem.plain_yaml import load_yaml
-from treemem.records import write_records, writing
+from treemem.records import locked, write_records, writing
 from treemem.runs.matched_width import matched_width
 from treemem.runs.page_tables import Records, scores_on, seed_of_record
 from treemem.runs.recipe import Recipe, parse_recipe
 from treemem.runs.study import StudyRun, read_study, recorded_model, run_study
-from treemem.runs.study_file import StudyFolder
+from treemem.runs.study_file import StudyFolder, tell_nothing_trained
 from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison.speed import speed_records
@@ -211,17 +211,18 @@ def run_part(
     within, beyond = divided(task, task.make_data(_options_of(part, data)).forest)
     rows = part.rows_of(networks) if networks else list(part.rows)
     speeds = results / f"{part.title}-speed.jsonl"
-    known = {record["row"] for record in read_study(speeds)}
-    if not known.issuperset(rows):  # all anew, because speeds of one command can be compared
-        recorded = {record["row"]: NetworkConfig(**record["network"]) for record in read_study(file)}
-        every = {**recorded, **part.recipe.networks}
-        measuring = {row: network for row, network in every.items() if row in known.union(rows)}
-        measured = speed_records(task, measuring, within, part.recipe.training, folder / "speed")
-        with writing(results):
-            results.mkdir(parents=True, exist_ok=True)
-        write_records(speeds, measured)
+    with writing(results):
+        results.mkdir(parents=True, exist_ok=True)
+    with locked(speeds.with_suffix("")):  # one measures at a time, and keeps the rows of another
+        known = {record["row"] for record in read_study(speeds)}
+        if not known.issuperset(rows):  # all anew, because speeds of one command can be compared
+            recorded = {record["row"]: NetworkConfig(**record["network"]) for record in read_study(file)}
+            every = {**recorded, **part.recipe.networks}
+            measuring = {row: network for row, network in every.items() if row in known.union(rows)}
+            write_records(speeds, speed_records(task, measuring, within, part.recipe.training, folder / "speed"))
     run = partial(run_study, task, forests={"data": within}, folder=folder, results=file, processes=processes)
     failed: list[TreememError] = []
+    recorded = read_study(file)
     for row in rows:
         try:
             rate = part.chosen_rates(run(part.trials(row), splits=["validation"]))[row]
@@ -233,6 +234,8 @@ def run_part(
         measure_trees(part, row, done, folder, results / f"{part.title}-trees.jsonl", within, beyond)
     if failed:
         raise failed[0]
+    if read_study(file) == recorded:
+        tell_nothing_trained(file, len(recorded))
 
 
 def measure_trees(
@@ -252,8 +255,7 @@ def measure_trees(
     """
     network = part.recipe.networks[row].constructor()
     weights = {f"seed {seed_of_record(record)}": record["weights"] for record in done}
-    others = [each for each in read_study(results) if each["network"] != row or each["weights"] == weights]
-    known = any(each["network"] == row for each in others)
+    known = any(each["network"] == row and each["weights"] == weights for each in read_study(results))
     gone = not all((folder / record["run"]).exists() for record in done)
     if known or gone or part.forms or not getattr(network, "can_induce_trees", False):
         return
@@ -266,7 +268,9 @@ def measure_trees(
     examples = task.examples(some)
     found = {f"seed {seed_of_record(each)}": found_trees(recorded_model(folder, each), examples) for each in done}
     groups = tree_scores(found, examples, lambda group: np.where(group > most, BEYOND, "test"))
-    write_records(results, [*others, {"network": row, "weights": weights, "groups": groups}])
+    with locked(results.with_suffix("")):
+        others = [each for each in read_study(results) if each["network"] != row]
+        write_records(results, [*others, {"network": row, "weights": weights, "groups": groups}])
 
 
 def _options_of(part: Part, data: Path | None) -> Any:

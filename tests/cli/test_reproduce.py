@@ -15,7 +15,10 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
     shutil.copytree(RESULTS / "listops", tmp_path / "records")
     words = ["reproduce", "listops", "--results", str(tmp_path / "records"), "--page", str(tmp_path / "page.md")]
     assert main(words) == 0
-    assert f"page: {tmp_path / 'page.md'}" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f"page: {tmp_path / 'page.md'}" in said.out
+    assert "no study is named, so nothing is trained, and the page is written from" in said.err
+    assert "name studies: beam_trees" in said.err
     assert "| Ordered Memory        | 113,483 |" in (tmp_path / "page.md").read_text()
 
 

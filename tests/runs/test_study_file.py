@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from toy_task import MoreX, toy_data
 
 from treemem.errors import RecipeError
+from treemem.records import write_records
 from treemem.runs import load_recipe, read_study
 from treemem.runs.page_tables import aligned
 from treemem.runs.results_page import write_page
@@ -100,13 +102,28 @@ def test_a_study_is_run_measured_and_written_as_a_page(folder: StudyFolder, tmp_
 
 
 def test_what_is_recorded_is_not_run_again(
-    folder: StudyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: StudyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     records = run(folder, tmp_path)
     assert records[0]["scores"].keys() == {"validation"}
+    assert "nothing is trained" not in caplog.text
     monkeypatch.setattr("treemem.runs.study.fit", lambda *_, **__: pytest.fail("this was done before"))
     monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: pytest.fail("the data are kept"))
     assert run(folder, tmp_path) == records
+    assert "small.jsonl: 4 of 4 runs are recorded, so nothing is trained. To train them again, give" in caplog.text
+
+
+def test_a_measurement_keeps_the_records_that_another_process_adds(
+    folder: StudyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(done: StudyResults, before: Sequence[dict[str, Any]], *, of: str) -> Iterator[dict[str, Any]]:
+        write_records(tmp_path / "results" / "counts.jsonl", [{"set": "another", "examples": 1}])
+        yield {"set": of, "examples": len(done.data[of])}
+
+    monkeypatch.setattr("test_study_file.counted", measured)
+    run(folder, tmp_path)
+    assert [each["set"] for each in read_study(tmp_path / "results" / "counts.jsonl")] == ["another", "data"]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from jsonargparse import Namespace
 
 from treemem.cli.command import Command, CommandParser, UsageError
+
+_logger = logging.getLogger(__name__)
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -74,6 +77,10 @@ def _run(options: Namespace) -> None:
             run_study_file(
                 study, runs=runs, results=results, page=page, data=data, files=files, processes=options.processes
             )
+    if not options.studies:
+        known = ", ".join(folder.studies)
+        _logger.info("no study is named, so nothing is trained, and the page is written from %s", results)
+        _logger.info("to train what is not recorded there, name studies: %s", known)
     write_page(folder, results, page)
     print(f"page: {page}")
 
@@ -84,7 +91,8 @@ COMMAND = Command(
     usage="TASK [STUDY ...] [options]",
     description=(
         "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. A recorded run is not\n"
-        "run again, so the same command continues after an interruption. `comparison` runs every encoder on several\n"
+        "run again, so the same command continues after an interruption. Other --results and --runs train anew.\n"
+        "Without STUDY, only the page is written, from the records. `comparison` runs every encoder on several\n"
         "tasks; its studies are learned, small and published; small-logic is one part of small."
     ),
     examples=("treemem reproduce listops", "treemem reproduce comparison"),

@@ -14,7 +14,7 @@ from typing import Any
 from treemem.errors import RecipeError
 from treemem.explore.plots import plot_accuracy, plot_costs, plot_curves, plot_heat_maps, plot_training
 from treemem.metrics.score import PublishedFigure, Score
-from treemem.records import check_writable, replacing
+from treemem.records import check_writable, locked, replacing
 from treemem.runs import page_tables
 from treemem.runs.page_tables import Records, seed_of_record, tree_page_name
 from treemem.runs.study import read_study
@@ -40,15 +40,16 @@ def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
     environment.globals.update(vars(page_tables))
     environment.filters["aligned"] = page_tables.aligned
     values = _Page(folder, results, page)
-    try:
-        text = environment.get_template("results.md.j2").render(page=values, task=folder.task, name=folder.name)
-    except UndefinedError as error:
-        known = ", ".join(folder.studies)
-        raise RecipeError(
-            f"{page} needs the records of more studies than {results} holds ({error}); there are {known}"
-        ) from error
-    with replacing(page) as temporary:
-        temporary.write_text(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n", encoding="utf-8")
+    with locked(page.with_suffix("")):  # so that the last of several writers has read all records
+        try:
+            text = environment.get_template("results.md.j2").render(page=values, task=folder.task, name=folder.name)
+        except UndefinedError as error:
+            known = ", ".join(folder.studies)
+            raise RecipeError(
+                f"{page} needs the records of more studies than {results} holds ({error}); there are {known}"
+            ) from error
+        with replacing(page) as temporary:
+            temporary.write_text(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n", encoding="utf-8")
 
 
 class _Page:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import importlib
 import json
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ from treemem.runs.study import StudyRun, of_one_form, read_study, run_study
 from treemem.task import TASKS, Task, task_folder
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
+
+_logger = logging.getLogger(__name__)
 
 _SHARED = "shared.yaml"  # what the studies of a folder have in common
 _VARIED = ("networks", "seeds", "training", "task_options", "network_options", "data")
@@ -387,6 +390,7 @@ def run_study_file(
     if planned:
         task = planned[0].task or study.folder.task()
         forests = {name: sets[name] for name in {run.data: None for run in planned}}
+        recorded = {record["run"]: record for record in read_study(results / f"{study.name}.jsonl", ["run"])}
         records = run_study(
             task,
             planned,
@@ -400,23 +404,33 @@ def run_study_file(
         )
     if only is not None:
         return records
+    if all(recorded.get(record["run"]) == record for record in records):
+        tell_nothing_trained(results / f"{study.name}.jsonl", len(records))
     done = StudyResults(study, planned, records, sets, further, folder, results, page)
     for name, fields in study.measurements.items():
         _measure(done, results / f"{name}.jsonl", fields)
     return records
 
 
+def tell_nothing_trained(results: Path, count: int) -> None:
+    """Log that all of so many runs were recorded before."""
+    _logger.info(
+        "%s: %d of %d runs are recorded, so nothing is trained. To train them again, give new folders by --results and "
+        "--runs", results, count, count,
+    )  # fmt: skip
+
+
 def _measure(done: StudyResults, path: Path, fields: Mapping[str, Any]) -> None:
     """Write the records of a measurement as they come."""
     arguments = {key: value for key, value in fields.items() if key != "function"}
     before = read_study(path)
-    records = {next(iter(record.values())): record for record in before}
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     found: Iterator[dict[str, Any]] = done.study.folder.function(fields["function"])(done, before, **arguments)
     for record in found:
-        records[next(iter(record.values()))] = record
-        write_records(path, of_one_form(list(records.values())))
+        with locked(path.with_suffix("")):  # the lock of the file itself is for its writer
+            records = {next(iter(each.values())): each for each in [*read_study(path), record]}
+            write_records(path, of_one_form(list(records.values())))
 
 
 def _read(path: Path, known: Sequence[str]) -> dict[str, Any]:
