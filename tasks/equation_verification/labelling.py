@@ -19,13 +19,14 @@ from treemem.tasks.equation_verification.generation.expressions import Expressio
 from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS, NAN, side_values
 from treemem.tasks.equation_verification.generation.real_verification import NUM_REAL, POINTS, verify_real
 from treemem.tasks.equation_verification.generation.verification import TRUE
-from treemem.tasks.equation_verification.readers import read_equations
+from treemem.tasks.equation_verification.readers import EquationFile, read_equations
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import NUM_VARIABLES
 from treemem.trees.equation_names import variable_name
 from treemem.trees.forest import Forest
 
-FIELDS = ("id", "equation", "label", "verdict", "witness")
+FIELDS = ("id", "equation", "label", "verdict", "witness", "error")
+_MINUS_ONE = "NegativeOne:-1"
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 _REAL_POINTS: list[list[float]] = [
     [float(prime) for prime in _PRIMES],
@@ -49,10 +50,27 @@ def verdicts(forest: Forest) -> list[Verdict]:
     Equations with infinity or nan are computed in floating-point arithmetic; without variables, one with a side that is
     nan is false.
     """
-    table = ExpressionTable()
-    equations = table.from_forest(forest)
+    whole = ExpressionTable()
+    table, equations = _without_double_signs(whole, whole.from_forest(forest))
     results = verify_real(table, equations, branches=True)
     return [_verdict(table, equation, result == TRUE) for equation, result in zip(equations, results, strict=True)]
+
+
+def _without_double_signs(table: ExpressionTable, expressions: list[int]) -> tuple[ExpressionTable, list[int]]:
+    """Return a table where ``-(-x)`` is ``x``, which has the same value exactly, and the numbers of the expressions."""
+    shorter = ExpressionTable()
+    number: list[int] = []
+    for label, children in zip(table.label, table.children, strict=True):
+        operands = tuple(number[child] for child in children)
+        negated = _negated(shorter, label, operands)
+        twice = None if negated is None else _negated(shorter, shorter.label[negated], shorter.children[negated])
+        number.append(shorter.make(label, operands) if twice is None else twice)
+    return shorter, [number[expression] for expression in expressions]
+
+
+def _negated(table: ExpressionTable, label: str, children: tuple[int, ...]) -> int | None:
+    """Return ``x`` if the expression is ``-1*x``."""
+    return children[1] if label == "Mul" and table.label[children[0]] == _MINUS_ONE else None
 
 
 def _verdict(table: ExpressionTable, equation: int, is_true: bool) -> Verdict:
@@ -112,11 +130,11 @@ def label_file(
     output_format: str | None = None,
     overwrite: bool = False,
 ) -> Counter[str]:
-    """Write the equations of a file with the verdicts of the numerical test.
+    """Write a record with the verdict of the numerical test for each record of a file, in the same order.
 
-    Records have ``id``, ``equation``, ``label`` (1, 0, or None if undecided), ``verdict`` and ``witness``. Records that
-    are no equations are left out, with a warning, and so are other fields. The equation is written anew: variables are
-    ``x``, ``y``, ``z``, ... in order of appearance, and ``19`` is ``10 + 9``.
+    Records have ``id``, ``equation``, ``label`` (1, 0, or None if undecided), ``verdict``, ``witness`` and ``error``.
+    A record that is no equation has its ``id`` and ``error`` only. Other fields are left out. The equation is written
+    anew: variables are ``x``, ``y``, ``z``, ... in order of appearance, and ``19`` is ``10 + 9``.
 
     Args:
         source: a file of equations, or ``"-"``.
@@ -126,10 +144,10 @@ def label_file(
         overwrite: whether to replace an existing file.
 
     Returns:
-        The number of equations by verdict.
+        The number of records by verdict, and as ``"error"`` those that are no equations.
 
     Raises:
-        RecipeError: a file cannot be read or written, both are the same, a format is unknown, or there is no equation.
+        RecipeError: a file cannot be read or written, both are the same, a format is unknown, or there is no record.
         ParseError: the file as a whole is damaged.
     """
     wanted = format_of(os.fspath(target), output_format)
@@ -138,20 +156,26 @@ def label_file(
     if os.fspath(target) != "-":
         check_writable(target, overwrite=overwrite, source=source)
     file = read_equations(source, format=format)
-    if not len(file.forest):
+    records = list(_records(file, verdicts(file.forest)))
+    if not records:
         raise RecipeError(f"there is no equation in {os.fspath(source)}; give one on each line, such as x + y = y + x")
-    found = verdicts(file.forest)
-    records = _records(file.forest, file.ids, found)
+    if wanted == "parquet" and any(type(record["id"]) is not int for record in records):
+        records = [{**record, "id": str(record["id"])} for record in records]
     write_records(target, records, format=wanted, fields=FIELDS, overwrite=overwrite)
-    return Counter(each.verdict for each in found)
+    return Counter("error" if record["verdict"] is None else record["verdict"] for record in records)
 
 
-def _records(forest: Forest, ids: list[Any], found: list[Verdict]) -> Iterator[dict[str, Any]]:
-    for tree, identity, each in zip(forest, ids, found, strict=True):
-        yield {
-            "id": identity,
-            "equation": format_equation(tree),
-            "label": each.label,
-            "verdict": each.verdict,
-            "witness": each.point,
-        }
+def _records(file: EquationFile, found: list[Verdict]) -> Iterator[dict[str, Any]]:
+    """Yield a record for each one of the file, in order."""
+    wrong = sorted([*file.bad, *file.left_out], key=lambda record: record.number, reverse=True)
+    equations = zip(file.forest, file.ids, found, strict=True)
+    for number in range(len(file.ids) + len(wrong)):
+        record: dict[str, Any] = dict.fromkeys(FIELDS)
+        if wrong and wrong[-1].number == number:
+            bad = wrong.pop()
+            record |= {"id": bad.id, "error": " ".join(str(bad.error).partition("\n")[0].split())}
+        else:
+            tree, identity, each = next(equations)
+            record |= {"id": identity, "equation": format_equation(tree), "label": each.label}
+            record |= {"verdict": each.verdict, "witness": each.point}
+        yield record

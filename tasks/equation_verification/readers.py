@@ -62,11 +62,13 @@ class BadRecord:
         place: where it is, such as ``"line 7"``.
         id: its ``id`` field, else its line number.
         error: what is wrong with it.
+        number: its number among all records of the file, from 0.
     """
 
     place: str
     id: Any
     error: TreememError
+    number: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +78,19 @@ class EquationFile:
     Attributes:
         forest: the good equations in order; ``tree_data["label"]`` is 1 for correct, 0 for incorrect, -1 for unknown.
         ids: the ``id`` field or line number of each equation of ``forest``.
-        bad: the other records, in order.
-        dropped: number of equations left out because they have decimal numbers and ``numeric`` is not set.
+        bad: the records that are no equations, in order.
+        left_out: the records of a published file that are left out for their decimal numbers, in order.
     """
 
     forest: Forest
     ids: list[Any]
     bad: list[BadRecord] = field(default_factory=list)
-    dropped: int = 0
+    left_out: list[BadRecord] = field(default_factory=list)
+
+    @property
+    def dropped(self) -> int:
+        """The number of records in ``left_out``."""
+        return len(self.left_out)
 
 
 def read_equations(
@@ -124,14 +131,17 @@ def read_equations(
     chunks: list[Forest] = []
     ids: list[Any] = []
     bad: list[BadRecord] = []
-    dropped = 0
+    left_out: list[BadRecord] = []
+    total = 0
     while (chunk := list(islice(rows, _CHUNK))) or not chunks:
         kept = []
         for row in chunk:
+            row.number, total = total, total + 1
             _read_row(row, reader, keep)
             has_numbers = published and any(value is not None for _, _, value in row.nodes)
             if has_numbers and (not numeric or row.label == 0):
-                dropped += 1
+                problem = GraphError("the equation has decimal numbers")
+                left_out.append(BadRecord(row.place, row.id, _located(row, problem, name), row.number))
             else:
                 kept.append(row)
             if strict and row.error is not None:
@@ -140,7 +150,11 @@ def read_equations(
         forest = forest_of_nodes([row.nodes for row in parsed])
         for index, unknown in _unknown_labels(forest, vocabulary).items():
             parsed[index].error = unknown
-        wrong = [BadRecord(row.place, row.id, _located(row, row.error, name)) for row in kept if row.error is not None]
+        wrong = [
+            BadRecord(row.place, row.id, _located(row, row.error, name), row.number)
+            for row in kept
+            if row.error is not None
+        ]
         if strict and wrong:
             raise wrong[0].error
         good = [row for row in parsed if row.error is None]
@@ -150,12 +164,11 @@ def read_equations(
         chunks.append(forest[known].with_data(tree_data=data))
         ids += [row.id for row in good]
         bad += wrong
-    file = EquationFile(Forest.concatenate(chunks), ids, bad, dropped)
+    file = EquationFile(Forest.concatenate(chunks), ids, bad, left_out)
     if bad:
-        total = len(bad) + len(ids) + dropped
         _logger.warning("%s: %d of %d records are no equations; first %s", name, len(bad), total, bad[0].error)
-    if dropped:
-        _logger.info("%s: %d numeric equations left out", name, dropped)
+    if left_out:
+        _logger.info("%s: %d numeric equations left out", name, len(left_out))
     return file
 
 
@@ -255,6 +268,7 @@ class _Row:
     nodes: list[Node] = field(default_factory=list)
     label: int = -1
     kept: list[str] = field(default_factory=list)
+    number: int = 0
 
 
 def _record_rows(source: str | os.PathLike[str], format: str | None, strict: bool) -> Iterator[_Row]:

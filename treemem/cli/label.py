@@ -8,6 +8,7 @@ from jsonargparse import Namespace
 
 from treemem.cli.command import Command, CommandParser, add_input_format, add_output
 
+_NONE_LABELLED = 3
 _logger = logging.getLogger(__name__)
 
 
@@ -18,7 +19,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--output-format", type=str, metavar="FORMAT", help="csv, jsonl or parquet (by its name)")
 
 
-def _run(options: Namespace) -> None:
+def _run(options: Namespace) -> int:
     from treemem.tasks.equation_verification.labelling import label_file
 
     to_standard_output = options.output == "-"
@@ -29,7 +30,12 @@ def _run(options: Namespace) -> None:
         output_format=options.output_format or ("jsonl" if to_standard_output else None),
         overwrite=options.overwrite,
     )
-    _logger.info("%d true, %d false, %d undecided", *(counts[name] for name in ("true", "false", "undecided")))
+    shown = (counts[name] for name in ("true", "false", "undecided", "error"))
+    _logger.info("%d true, %d false, %d undecided, %d with an error", *shown)
+    if counts["error"] < counts.total():
+        return 0
+    _logger.warning("no record is an equation; see their field error")
+    return _NONE_LABELLED
 
 
 COMMAND = Command(
@@ -37,10 +43,11 @@ COMMAND = Command(
     summary="Label equations as true or false by evaluating both sides at many points.",
     usage="INPUT -o OUTPUT [options]",
     description=(
-        "A record has the fields id, equation, label (1, 0 or nothing), verdict (true, false or undecided) and\n"
-        "witness, a point where a false equation fails. Functions are real functions. Other fields are left\n"
-        "out, and variables are renamed. Without its undecided equations, the output is training data: name it\n"
-        "in data.path."
+        "There is a record for each one of the input. It has the fields id, equation, label (1, 0 or nothing),\n"
+        "verdict (true, false or undecided), witness, a point where a false equation fails, and error, if the\n"
+        "record is no equation. Functions are real functions. Other fields are left out, and variables are\n"
+        "renamed. Without records that have no label, the output is training data: name it in data.path. The\n"
+        "exit code is 3 if every record has an error."
     ),
     examples=(
         "treemem label equations.jsonl -o labelled.jsonl",

@@ -388,11 +388,23 @@ def _zero(digits: int) -> Any:
 
 def _checked_exactly(value: Any) -> Any:
     """Return ``value``, as a real number if its imaginary part is rounding only."""
+    if isinstance(value, mpmath.mpf) and _is_moderate(value._mpf_):
+        return value
+    if isinstance(value, mpmath.mpc) and all(map(_is_moderate, value._mpc_)):
+        real, imaginary = (exponent + bits for _, _, exponent, bits in value._mpc_)
+        if imaginary > real - 40:  # much more than rounding; this saves a square root
+            return value
     if not mpmath.isfinite(value) or abs(value) > _LARGEST:
         raise UndefinedValueError
     if isinstance(value, mpmath.mpc) and abs(value.imag) <= _zero(mpmath.mp.dps) * abs(value):
         return value.real
     return value
+
+
+def _is_moderate(number: tuple[int, int, int, int]) -> bool:
+    """Return whether a number of mpmath is finite, not zero, and at most ``2^331``, which is below 1e100."""
+    _, mantissa, exponent, bits = number
+    return mantissa != 0 and exponent + bits <= 331
 
 
 def _exact_function(label: str, operands: list[Any]) -> Any:
