@@ -24,7 +24,7 @@ from treemem.tasks.listops.published import PUBLISHED_FIGURES
 from treemem.tasks.listops.readers import ListOpsRecords, read_listops
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS, OPERATORS, ListOpsForm, format_listops, parse_listops
+from treemem.trees.listops import DIGITS, OPERATORS, RARE_OPERATORS, ListOpsForm, format_listops, parse_listops
 from treemem.trees.listops_arrays import TOKENS, Expressions, expressions_of_forest
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -76,6 +76,7 @@ class ListOps(ClassificationTask):
             1000, 2000, ...; ``"arguments"``: the most arguments of a list, in bins up to 5, 10, ...; ``"depth"``: the
             number of nested lists. A ``curriculum`` of one number goes by these groups, one in stages by the number of
             tokens.
+        rare_operators: whether the networks know ``[PM`` and ``[FLSUM`` too, which some published files have.
 
     Raises:
         RecipeError: an unknown form or group, or a number out of its range.
@@ -100,6 +101,7 @@ class ListOps(ClassificationTask):
     max_arguments: int = 5
     dropout: float = 0.2
     group_by: GroupBy = "length"
+    rare_operators: bool = False
 
     def __post_init__(self) -> None:
         checked_choice("form", self.form, get_args(ListOpsForm))
@@ -109,6 +111,11 @@ class ListOps(ClassificationTask):
         object.__setattr__(self, "group", self.group_by)  # what results of this task call its groups
 
     @property
+    def options(self) -> dict[str, Any]:
+        """The options; without ``rare_operators`` unless they are used, as in checkpoints that are older."""
+        return {name: value for name, value in super().options.items() if name != "rare_operators" or value}
+
+    @property
     def token_form(self) -> TokenForm:
         """The leaves of binary trees, which are the tokens; for n-ary trees, whose operators are nodes, functions."""
         return "leaves" if self.form == "binary" else "function"
@@ -116,10 +123,11 @@ class ListOps(ClassificationTask):
     @property
     def vocabulary(self) -> Vocabulary:
         """Binary: every token is a leaf, with one composition; n-ary: one composition for each operator and arity."""
+        rare = RARE_OPERATORS if self.rare_operators else ()
         if self.form == "binary":
-            return Vocabulary(TOKENS, [(CONSTITUENT, 2)])
+            return Vocabulary((*TOKENS, *rare), [(CONSTITUENT, 2)])
         arities = range(1, self.max_arguments + 1)
-        return Vocabulary(DIGITS, [(operator, arity) for operator in OPERATORS for arity in arities])
+        return Vocabulary(DIGITS, [(operator, arity) for operator in (*OPERATORS, *rare) for arity in arities])
 
     def make_data(self, options: ListOpsDataOptions, *, progress: bool | None = None) -> TaskData:
         """Return the expressions that ``options`` ask for.
@@ -186,7 +194,15 @@ class ListOps(ClassificationTask):
         Raises:
             RecipeError: unknown labels or splits.
             GraphError: a tree is not an expression, if scores are not grouped by length.
+            VocabularyError: a rare operator, without ``rare_operators``.
         """
+        rare = (
+            [] if self.rare_operators else [data.labels.index(name) for name in RARE_OPERATORS if name in data.labels]
+        )
+        found = np.flatnonzero(np.isin(data.label, rare)) if rare else []
+        if len(found):
+            problem = f"the networks do not know {data.labels[data.label[found[0]]]}"
+            raise VocabularyError(f"{problem}; train one with task_options.rare_operators=true")
         label = label_numbers(data.tree_data.get("label"), len(data), NUM_CLASSES, _LABEL)
         return Examples(
             data,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from treemem.trees.listops import DIGITS, OPERATORS
+from treemem.trees.listops import DIGITS, OPERATORS, RARE_OPERATORS
 from treemem.trees.tree import Tree
 
 
@@ -12,7 +12,9 @@ def nary_expressions(max_leaves: int = 12) -> st.SearchStrategy[Tree]:
     """Expressions whose lists have one to four arguments."""
     return st.recursive(
         st.sampled_from(DIGITS).map(Tree),
-        lambda parts: st.builds(Tree, st.sampled_from(OPERATORS), st.lists(parts, min_size=1, max_size=4)),
+        lambda parts: st.builds(
+            Tree, st.sampled_from((*OPERATORS, *RARE_OPERATORS)), st.lists(parts, min_size=1, max_size=4)
+        ),
         max_leaves=max_leaves,
     )
 

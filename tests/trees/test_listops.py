@@ -36,7 +36,7 @@ def test_spaces_may_be_left_out_around_brackets_and_ends() -> None:
         ("[MAX 1 [MIN 2 ]", 16, "the list '[MAX' of column 1 is not closed", "an argument or ']'"),
         ("[MXA 1 2 ]", 1, "unknown operator '[MXA'; did you mean [MAX?", "a digit, ] or one of"),
         ("MED 1 2 ]", 1, "unknown operator 'MED'; did you mean [MED?", "a digit, ] or one of"),
-        ("[PM 1 2 ]", 1, "unknown operator '[PM'", "a digit, ] or one of"),
+        ("[XM 1 2 ]", 1, "unknown operator '[XM'", "a digit, ] or one of"),
         ("[MAX 12 3 ]", 6, "'12' is no digit", "a whole number from 0 to 9"),
         ("[MAX 1 -3 ]", 8, "'-3' is no digit", "a whole number from 0 to 9"),
         ("((", 3, "the text ends after '('", "an operator"),

@@ -94,7 +94,7 @@ def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:
         if RunFolder(run).has_run() and record.get("weights") != weights_digest(checkpoint.load(run)):
             _logger.info("the answers in %s are of other weights than %s has now", folder / ANSWERS, run)
             return {}, ""
-    answers = {int(record["seed"]): right_answers(record, TEST) for record in records}
+    answers = {int(record["seed"]): right_answers(record, TEST) for record in records if record["right"]}
     return answers, str(records[-1]["data"]) if records else ""
 
 

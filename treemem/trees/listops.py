@@ -20,6 +20,9 @@ ListOpsForm = Literal["binary", "nary"]
 
 DIGITS = tuple("0123456789")
 OPERATORS = ("[MIN", "[MAX", "[FIRST", "[LAST", "[MED", "[SM")
+RARE_OPERATORS = ("[PM", "[FLSUM")
+"""Operators of some published files: the product, and the sum of the first two arguments, modulo 10."""
+
 END = "]"
 
 _TOKEN = re.compile(r"[()\]]|[^ \t\r\n\f\v()\]]+")
@@ -55,7 +58,7 @@ def parse_listops(text: str | bytes, form: ListOpsForm = "binary") -> Tree:
         reader.check_goes_on(word, offset)
         if word == "(":
             reader.open_bracket(offset)
-        elif word in OPERATORS:
+        elif word in _ALL_OPERATORS:
             reader.open_list(word, offset)
         elif word == END:
             reader.close_list(offset)
@@ -69,11 +72,12 @@ def parse_listops(text: str | bytes, form: ListOpsForm = "binary") -> Tree:
 def _unknown(word: str, text: str, offset: int) -> ParseError:
     if re.fullmatch(r"[-+]?[0-9.]+", word):
         return ParseError(f"{shorten(word)} is no digit", text, offset, "a whole number from 0 to 9")
-    near = near_names(word, OPERATORS)
+    near = near_names(word, _ALL_OPERATORS)
     return ParseError(f"unknown operator {shorten(word)}{near}", text, offset, f"a digit, ] or one of {_OPERATOR_LIST}")
 
 
-_OPERATOR_LIST = " ".join(OPERATORS)
+_ALL_OPERATORS = (*OPERATORS, *RARE_OPERATORS)
+_OPERATOR_LIST = " ".join(_ALL_OPERATORS)
 
 
 @dataclass

@@ -17,22 +17,24 @@ from treemem.errors import GraphError
 from treemem.trees.bracketed_lines import WordNumbers, Words, read_words
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS, END, OPERATORS, ListOpsForm, format_listops, parse_listops
+from treemem.trees.listops import DIGITS, END, OPERATORS, RARE_OPERATORS, ListOpsForm, format_listops, parse_listops
 from treemem.trees.postorder import concatenated_ranges, offsets, stable_order
 
 TOKENS = (*DIGITS, *OPERATORS, END)
 FIRST_OPERATOR, END_TOKEN = len(DIGITS), len(TOKENS) - 1
 LABELS = (*TOKENS, CONSTITUENT)
+"""Labels of forests; those with rare operators have these after them."""
 
 _CONSTITUENT = len(TOKENS)
-_OPEN, _CLOSE = len(TOKENS), len(TOKENS) + 1
+_WITH_RARE = (*LABELS, *RARE_OPERATORS)
+_OPEN, _CLOSE = len(_WITH_RARE), len(_WITH_RARE) + 1
 
 
 class Expressions(NamedTuple):
     """Whole expressions as tokens, one after the other.
 
     Attributes:
-        token: uint8 ``[tokens]``, index into ``TOKENS``.
+        token: uint8 ``[tokens]``, index into ``TOKENS``; 18 and 19 are the rare operators.
         begin: int64 ``[expressions + 1]``; expression ``i`` is ``token[begin[i]:begin[i + 1]]``.
     """
 
@@ -90,7 +92,8 @@ def expressions_of_lines(
         >>> expressions_of_lines(["[MAX 2 9 ]", "( ( ( [SM 6 ) 5 ) ] )"]).length().tolist()
         [4, 4]
     """
-    numbers = WordNumbers({name.encode(): index for index, name in enumerate((*TOKENS, "(", ")"))})
+    known = enumerate((*_WITH_RARE, "(", ")"))
+    numbers = WordNumbers({name.encode(): index for index, name in known if index != _CONSTITUENT})
     words_of_chunks = read_words(
         texts, numbers, "()]", _are_expressions, parse_listops, source=source, first_line=first_line, lines=lines
     )
@@ -136,7 +139,7 @@ def _are_balanced(token: NDArray[np.integer], begin: NDArray[np.int64]) -> bool:
 
 
 def _is_operator(token: NDArray[np.integer]) -> NDArray[np.bool_]:
-    return (token >= FIRST_OPERATOR) & (token < END_TOKEN)
+    return (token >= FIRST_OPERATOR) & (token != END_TOKEN)
 
 
 def _nesting(token: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -181,7 +184,7 @@ def _binary_forest(expressions: Expressions) -> Forest:
     label = np.full(int(node_begin[-1]), _CONSTITUENT, np.int32)
     label[node_begin[:-1]] = token
     arity = np.where(label == _CONSTITUENT, 2, 0).astype(np.int32)
-    return Forest(LABELS, label, arity, node_begin[begin])
+    return Forest(_labels_of(token), label, arity, node_begin[begin])
 
 
 def _nary_forest(expressions: Expressions) -> Forest:
@@ -191,7 +194,11 @@ def _nary_forest(expressions: Expressions) -> Forest:
     label[closing] = token[opening]
     arity[closing] = num_arguments
     is_node = ~_is_operator(token)
-    return Forest(LABELS, label[is_node], arity[is_node], offsets(is_node)[begin])
+    return Forest(_labels_of(token), label[is_node], arity[is_node], offsets(is_node)[begin])
+
+
+def _labels_of(token: NDArray[np.uint8]) -> tuple[str, ...]:
+    return _WITH_RARE if (token > _CONSTITUENT).any() else LABELS
 
 
 def expressions_of_forest(forest: Forest) -> Expressions:
@@ -201,14 +208,14 @@ def expressions_of_forest(forest: Forest) -> Expressions:
         GraphError: a tree that is no expression, or trees of both forms.
     """
     form = form_of(forest)
-    number = {name: index for index, name in enumerate(TOKENS)}
+    number = {name: index for index, name in enumerate(_WITH_RARE) if index != _CONSTITUENT}
     if form == "nary":
         number.update({"(": _OPEN, ")": END_TOKEN})
     sequences = forest.tokens("leaves" if form == "binary" else "brackets")
     word = np.array([number.get(name, _CLOSE + 1) for name in sequences.tokens], np.int64)[sequences.token]
     is_token = word != _OPEN
     token, begin = word[is_token], offsets(is_token)[sequences.begin]
-    if (token <= END_TOKEN).all() and _are_balanced(token, begin):
+    if (token < _OPEN).all() and _are_balanced(token, begin):
         expressions = Expressions(token.astype(np.uint8), begin)
         if expressions.forest(form) == forest.with_data():
             return expressions

@@ -16,7 +16,8 @@ from treemem.trees.postorder import concatenated_ranges, stable_order
 def evaluate_expressions(forest: Forest) -> NDArray[np.int64]:
     """Return the value of each tree, in either form; int64 ``[trees]``, from 0 to 9.
 
-    ``[MED`` is the median, rounded down; ``[SM`` is the sum modulo 10 (the published generator).
+    ``[MED`` is the median, rounded down; ``[SM`` is the sum modulo 10 (the published generator). ``[PM`` is the product
+    modulo 10, ``[FLSUM`` the sum of the first two arguments modulo 10 (other published files).
 
     Raises:
         GraphError: a tree is not an expression.
@@ -61,6 +62,16 @@ def _median(arguments: _Integers, begin: _Integers, count: _Integers) -> _Intege
     return (ordered[begin + (count - 1) // 2] + ordered[begin + count // 2]) // 2
 
 
+def _product(arguments: _Integers, begin: _Integers, count: _Integers) -> _Integers:
+    exact = np.multiply.reduceat(arguments.astype(object), begin)  # int64 holds 20 factors only
+    return (exact % 10).astype(np.int64)
+
+
+def _first_two(arguments: _Integers, begin: _Integers, count: _Integers) -> _Integers:
+    second = arguments[np.minimum(begin + 1, len(arguments) - 1)]
+    return (arguments[begin] + np.where(count > 1, second, 0)) % 10
+
+
 _OPERATION: dict[str, _Operation] = {
     "[MIN": lambda arguments, begin, count: np.minimum.reduceat(arguments, begin),
     "[MAX": lambda arguments, begin, count: np.maximum.reduceat(arguments, begin),
@@ -68,5 +79,7 @@ _OPERATION: dict[str, _Operation] = {
     "[LAST": lambda arguments, begin, count: arguments[begin + count - 1],
     "[MED": _median,
     "[SM": lambda arguments, begin, count: np.add.reduceat(arguments, begin) % 10,
+    "[PM": _product,
+    "[FLSUM": _first_two,
 }
 """The operators, over the arguments of several lists: all arguments, where each list's begin, and their number."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import statistics
 
 import pytest
@@ -19,6 +20,8 @@ OPERATION = {
     "[LAST": lambda values: values[-1],
     "[MED": lambda values: int(statistics.median(values)),
     "[SM": lambda values: sum(values) % 10,
+    "[PM": lambda values: math.prod(values) % 10,
+    "[FLSUM": lambda values: sum(values[:2]) % 10,
 }
 
 
@@ -43,6 +46,11 @@ def test_values_are_those_of_a_recursion_in_both_forms(trees: list[Tree]) -> Non
         ("[MED 9 0 5 ]", 5),
         ("[SM 9 9 9 ]", 7),
         ("[FIRST 3 8 ]", 3),
+        ("( ( ( ( [PM 4 ) 2 ) 3 ) ] )", 4),
+        ("[PM " + "9 " * 21 + "]", 9),
+        ("( ( ( ( [FLSUM 4 ) 7 ) 3 ) ] )", 1),
+        ("[FLSUM [PM 7 8 9 ] 8 1 ]", 2),
+        ("[FLSUM 3 ]", 3),
         ("[LAST 3 8 ]", 8),
         ("7", 7),
     ],

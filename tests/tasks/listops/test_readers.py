@@ -87,7 +87,7 @@ def test_an_empty_file_holds_no_tree_and_a_missing_one_is_named(tmp_path: Path) 
         ("9\t", "the text holds no expression", "an operator or a digit"),
         ("9\t[MAX 2 9", "the list '[MAX' of column 1 is not closed", "an argument or ']'"),
         ("9\t( ( [MAX 2 ) 9 ) ] )", "2 '(' before '[MAX', whose list has 2 arguments", "3: one for each"),
-        ("9\t[PM 2 9 ]", "unknown operator '[PM'", "a digit, ] or one of"),
+        ("9\t[XM 2 9 ]", "unknown operator '[XM'", "a digit, ] or one of"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, line: str, problem: str, expected: str) -> None:

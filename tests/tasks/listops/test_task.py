@@ -10,6 +10,7 @@ import treemem
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.predict import TreePredictor
 from treemem.runs import TrainingOptions, evaluate, fit, parse_recipe
 from treemem.tasks.listops import PUBLISHED_FIGURES, ListOps, ListOpsDataOptions
 from treemem.tasks.listops.task import GroupBy, arguments_bin, length_bin, most_arguments, num_tokens
@@ -174,3 +175,21 @@ def test_a_tree_network_learns_from_the_given_trees(task: ListOps, network: str,
     assert [(score.group, score.examples) for score in scores] == [(10, 200), (20, 200), ("all", 400)]
     assert scores[0].majority < 0.2
     assert scores[0].accuracy > 0.3
+
+
+def test_networks_know_the_rare_operators_if_they_are_asked_to(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("4\t( ( ( ( [PM 4 ) 2 ) 3 ) ] )\n1\t[FLSUM 4 7 3 ]\n")
+    for form in ("binary", "nary"):
+        plain, rare = ListOps(form=form), ListOps(form=form, rare_operators=True)
+        assert len(rare.vocabulary.labels) == len(plain.vocabulary.labels) + 2
+        assert "rare_operators" not in plain.options
+        assert ListOps(**rare.options) == rare
+        network = NetworkConfig("TreeRNN", {"hidden_size": 4})
+        examples = rare.read_examples(tmp_path / "a.tsv")
+        assert Model(rare, network).predict(examples).shape == (2, 10)
+        model = Model(plain, network)
+        with pytest.raises(VocabularyError, match=r"the networks do not know \[PM; .*rare_operators=true"):
+            model.predict(examples)
+        good, bad = TreePredictor(model).predict(["[MAX 4 2 ]", "[PM 4 2 ]"])
+        assert good["error"] is None
+        assert "rare_operators=true" in bad["error"]
