@@ -216,6 +216,7 @@ def language_model_case(make: Callable[[], nn.Module], length: int) -> Case:
     """A language model on a batch with padding that continues another."""
 
     def run(network: Any, _: Named, plain: bool) -> Named:
+        set_engine(network, plain)
         device = device_of(network)
         first = network(TokenBatch.from_sequences([[1, 2], [3, 0], [2, 2]]).to(device))
         batch = TokenBatch.from_sequences([[2, 3] * length, [2], [3, 3, 2]]).to(device)

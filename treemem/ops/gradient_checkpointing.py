@@ -13,7 +13,7 @@ import torch
 
 from treemem.ops.autograd_step import drawn_again, random_state
 from treemem.ops.cell import has_gradients
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 
 Function = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -58,8 +58,10 @@ class _Again(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        tensors = ctx.saved_tensors
+    @once_differentiable("a layer that runs part by part", "call it without keep and with layer.engine = 'recursive'")
+    def backward(
+        ctx: Any, tensors: tuple[torch.Tensor, ...], *gradients: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
         learned = [parameter for parameter in ctx.parameters() if parameter.requires_grad]
         if [id(parameter) for parameter in learned] != ctx.learned:
             raise RuntimeError("the parameters are other tensors now than when the rows were run; keep them in place")
@@ -80,5 +82,5 @@ class _Again(torch.autograd.Function):
         if reached:
             of_outputs, own_gradients = zip(*reached, strict=True)
             found = list(torch.autograd.grad(of_outputs, wanted, own_gradients, allow_unused=True))
-        by_tensor = iter(without_second_derivative(found))
+        by_tensor = iter(found)
         return None, None, None, *(next(by_tensor) if each.requires_grad else None for each in (*inputs, *learned))

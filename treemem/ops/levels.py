@@ -11,7 +11,7 @@ from treemem.ops.cell import SplitCell, State, leaf_products, leaf_states
 from treemem.ops.level_plan import level_plan
 from treemem.ops.level_run import Features, Kept, LevelRun, Weights
 from treemem.ops.native_levels import run_native_levels
-from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
+from treemem.ops.second_derivative import once_differentiable, refuse_transforms
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.schedule import GIVEN, Schedule
 
@@ -85,10 +85,13 @@ class _Levels(torch.autograd.Function):
         return tuple(buffers.values())
 
     @staticmethod
-    def backward(ctx: Any, *output_gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    @once_differentiable()
+    def backward(
+        ctx: Any, tensors: tuple[Any, ...], *output_gradients: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
         run: LevelRun = ctx.run
         num_states = len(run.state_names)
-        saved = iter(ctx.saved_tensors)
+        saved = iter(tensors)
         features = Features(next(saved), next(saved))
 
         def rows() -> torch.Tensor:
@@ -105,7 +108,7 @@ class _Levels(torch.autograd.Function):
         weights = _weights(run, flat)
         wanted = ctx.needs_input_grad[1:]
         of_features, of_states, of_weights = wanted[:2], wanted[2 : 2 + num_states], any(wanted[2 + num_states :])
-        with torch.no_grad(), torch.autocast(flat[0].device.type, enabled=False):
+        with torch.autocast(flat[0].device.type, enabled=False):
             gradients = {
                 name: StateGradient(buffers[name], gradient, run.plan.num_leaves, of_leaves or 0 in run.pairs)
                 for name, gradient, of_leaves in zip(run.state_names, output_gradients, of_states, strict=True)
@@ -121,7 +124,7 @@ class _Levels(torch.autograd.Function):
             gradient.of_rows(slice(last - ctx.num_given, last)) if is_wanted else None
             for gradient, is_wanted in zip(gradients.values(), of_states, strict=True)
         ]
-        return None, *without_second_derivative([*feature_gradients, *leaf_gradients, *weight_gradients])
+        return None, *feature_gradients, *leaf_gradients, *weight_gradients
 
 
 def _graph_is_retained() -> bool:

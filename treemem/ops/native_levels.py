@@ -19,7 +19,7 @@ from treemem.ops.level_run import Features, Weights
 from treemem.ops.native import TYPE_NAMES, native_library
 from treemem.ops.native.blas import product_function
 from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, StackRows
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 from treemem.schedule.schedule import GIVEN, Schedule
 
 _ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting costs much where cores are busy
@@ -377,19 +377,21 @@ class _Levels(torch.autograd.Function):
         return tuple(states)
 
     @staticmethod
-    def backward(ctx: Any, *incoming: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    @once_differentiable()
+    def backward(
+        ctx: Any, unpacked: tuple[torch.Tensor | None, ...], *incoming: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
         run: _Run = ctx.run
-        saved: list[Any] = [None if each is None else each.to(run._dtype).contiguous() for each in ctx.saved_tensors]
+        saved: list[Any] = [None if each is None else each.to(run._dtype).contiguous() for each in unpacked]
         num_tensors = len(saved) - run.num_states - ctx.num_kept
         tensors, states = saved[:num_tensors], saved[num_tensors : num_tensors + run.num_states]
         kept = saved[num_tensors + run.num_states :]
         if graph_is_retained():
             kept = [each.clone() for each in kept]
-        with torch.no_grad():
-            found = run.backward(tensors, states, kept, incoming, ctx.needs_input_grad[1:])
+        found = run.backward(tensors, states, kept, incoming, ctx.needs_input_grad[1:])
         if not graph_is_retained():
             run.masks = {}  # which would stay as long as any state does
-        return None, *without_second_derivative(found)
+        return None, *found
 
 
 def graph_is_retained() -> bool:

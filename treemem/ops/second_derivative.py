@@ -1,24 +1,67 @@
-"""Gradients that cannot be differentiated again, and raise an error if they are."""
+"""Backward passes that are written by hand: what they are given, and an error if their gradients are differentiated."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
 
+Gradients = Sequence[torch.Tensor | None]
+
 
 class _Refusal(torch.autograd.Function):
-    """Passes gradients on; ``backward`` is the second derivative that there is none of."""
+    """Passes gradients on, after ``count`` tensors that they depend on; ``backward`` is the missing derivative.
+
+    Autograd leaves out a node from which no path leads to what is asked for, so the node has paths to all of them.
+    """
 
     @staticmethod
-    def forward(ctx: Any, message: str, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, message: str, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.message = message
-        return tuple(gradient.view_as(gradient) for gradient in gradients)
+        return tuple(gradient.view_as(gradient) for gradient in tensors[count:])
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
         raise RuntimeError(ctx.message)
+
+
+def once_differentiable(
+    what: str = "the fused engine",
+    remedy: str = "choose the layer's engine 'recursive', or 'naive' if it has no engine 'recursive'",
+) -> Callable[[Callable[..., Gradients]], Callable[..., Gradients]]:
+    """Return a decorator for the ``backward`` of an autograd function, ``(ctx, saved, *gradients)``.
+
+    ``saved`` are the tensors that ``forward`` saved. They are unpacked once, since gradient checkpointing refuses to do
+    it again, and they may lie elsewhere than before: hooks may have moved or copied them.
+
+    The gradients are right; differentiating them raises RuntimeError. For this ``forward`` saves an output that has a
+    gradient, or all inputs that may have one. torch's own ``once_differentiable`` gives 0 in silence if the incoming
+    gradients do not require gradients.
+
+    Args:
+        what: has no second derivative.
+        remedy: what to do instead.
+    """
+
+    def decorate(backward: Callable[..., Gradients]) -> Callable[..., Gradients]:
+        @wraps(backward)
+        def run(ctx: Any, *gradients: torch.Tensor | None) -> Gradients:
+            saved = ctx.saved_tensors
+            with torch.no_grad():
+                found = backward(ctx, saved, *gradients)
+            if not torch.is_grad_enabled():
+                return found
+            known = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
+            present = [each for each in found if each is not None]
+            message = f"{what} has no second derivative; {remedy}"
+            refusing = iter(_Refusal.apply(message, len(known), *known, *present))
+            return tuple(None if each is None else next(refusing) for each in found)
+
+        return run
+
+    return decorate
 
 
 def active_transforms() -> set[str]:
@@ -44,24 +87,3 @@ def refuse_transforms_unless_naive(engine: str) -> None:
         raise RuntimeError("a layer that chooses its trees does not run within vmap, on any engine; use a loop")
     if engine != "naive":
         refuse_transforms(remedy="; set layer.engine to 'naive'")
-
-
-def without_second_derivative(
-    gradients: Sequence[torch.Tensor | None],
-    what: str = "the fused engine",
-    remedy: str = "set layer.engine to another one, such as 'naive', which has one",
-) -> list[torch.Tensor | None]:
-    """Return the gradients of a hand-written backward pass; differentiating them raises an error that has a remedy.
-
-    ``torch.autograd.function.once_differentiable`` refuses only where the incoming gradients require gradients;
-    otherwise the second derivative would be missing in silence.
-    """
-    if not torch.is_grad_enabled():
-        return list(gradients)
-    present = [gradient for gradient in gradients if gradient is not None]
-    if not present:
-        return list(gradients)
-    guarded = iter(
-        _Refusal.apply(f"{what} has no second derivative; {remedy}", torch.zeros((), requires_grad=True), *present)
-    )
-    return [None if gradient is None else next(guarded) for gradient in gradients]

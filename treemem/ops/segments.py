@@ -9,7 +9,7 @@ import torch
 from treemem.errors import CellError
 from treemem.ops.cell import Cell, State, cell_name, checked_state, foreign_tensor, has_gradients, leaf_states
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
+from treemem.ops.second_derivative import once_differentiable, refuse_transforms
 from treemem.schedule.schedule import Schedule, Segment
 
 
@@ -166,10 +166,13 @@ class _Segments(torch.autograd.Function):
         return tuple(buffers.values())
 
     @staticmethod
-    def backward(ctx: Any, *output_gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    @once_differentiable()
+    def backward(
+        ctx: Any, tensors: tuple[Any, ...], *output_gradients: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
         run: SegmentRun = ctx.run
         num_states = len(run.state_names)
-        x, *saved = ctx.saved_tensors
+        x, *saved = tensors
         if ctx.graphs is None:
             raise RuntimeError(
                 "the fused engine runs backwards a second time through cells of the library only; set layer.engine to "
@@ -177,18 +180,17 @@ class _Segments(torch.autograd.Function):
             )
         _, of_x, *of_tensors = ctx.needs_input_grad
         graphs, ctx.graphs = ctx.graphs, None
-        with torch.no_grad():
-            gradients = {
-                name: torch.zeros_like(value) if gradient is None else gradient.clone()
-                for name, value, gradient in zip(run.state_names, saved[:num_states], output_gradients, strict=True)
-            }
-            x_gradient = torch.zeros_like(x) if of_x else None
-            found = run.backward(graphs, gradients, saved[num_states:], x_gradient)
+        gradients = {
+            name: torch.zeros_like(value) if gradient is None else gradient.clone()
+            for name, value, gradient in zip(run.state_names, saved[:num_states], output_gradients, strict=True)
+        }
+        x_gradient = torch.zeros_like(x) if of_x else None
+        found = run.backward(graphs, gradients, saved[num_states:], x_gradient)
         leaf_gradients = [
             gradient[: run.num_leaves] if wanted else None
             for gradient, wanted in zip(gradients.values(), of_tensors, strict=False)
         ]
-        return None, *without_second_derivative([x_gradient, *leaf_gradients, *found])
+        return None, x_gradient, *leaf_gradients, *found
 
 
 def _refuse_foreign(cell: Cell, graphs: list[Graph]) -> None:

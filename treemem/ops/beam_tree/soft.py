@@ -20,7 +20,7 @@ from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise, highest
 from treemem.ops.gated_recursive import GatedCellWeights, GatedNodes, new_nodes, saved_nodes
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 
 ABSENT = -1e30
 """The log probability of what is not there; finite, so that means of it have gradients."""
@@ -126,21 +126,23 @@ class _SoftSearch(torch.autograd.Function):
             own = own - 1
         keep_ended(roots, totals, nodes, total, 0)
         ctx.search, ctx.made, ctx.options = search, made, table.nodes.options
-        ctx.save_for_backward(
-            roots, tensors[6], table.scores, *(each for step in steps for each in step), *table.nodes.tensors
-        )
+        of_steps = (each for step in steps for each in step)
+        ctx.save_for_backward(totals, roots, tensors[6], table.scores, *of_steps, *table.nodes.tensors)
         return table.nodes.states[roots], totals
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        with torch.no_grad():
-            found = _gradients(ctx, *gradients)
-        return None, *without_second_derivative(found)
+    @once_differentiable()
+    def backward(
+        ctx: Any, saved: tuple[torch.Tensor, ...], *gradients: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        return None, *_gradients(ctx, saved, *gradients)
 
 
-def _gradients(ctx: Any, d_roots: torch.Tensor, d_totals: torch.Tensor) -> list[torch.Tensor]:
+def _gradients(
+    ctx: Any, every: tuple[torch.Tensor, ...], d_roots: torch.Tensor, d_totals: torch.Tensor
+) -> list[torch.Tensor]:
     search: _Search = ctx.search
-    roots, score_weight, scores, *saved = ctx.saved_tensors
+    _, roots, score_weight, scores, *saved = every
     width, num_steps = len(_Step._fields), len(ctx.made)
     steps = [_Step(*saved[width * number : width * (number + 1)]) for number in range(num_steps)]
     nodes = saved_nodes(ctx.options, saved[width * num_steps :])

@@ -14,7 +14,7 @@ import torch
 from treemem.errors import GraphError
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
-from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
+from treemem.ops.second_derivative import once_differentiable, refuse_transforms
 from treemem.ops.sequence_lengths import of_step_before, shares_of_threads
 
 _LEAST_TOKENS = 32  # that are worth packing the weights
@@ -328,16 +328,22 @@ class _Run(torch.autograd.Function):
         return made[0], made[3], *last, *results
 
     @staticmethod
+    @once_differentiable(_WHAT, _REMEDY)
     def backward(
-        ctx: Any, d_states: torch.Tensor | None, d_reads: torch.Tensor | None, *d_others: torch.Tensor | None
+        ctx: Any,
+        saved: tuple[Any, ...],
+        d_states: torch.Tensor | None,
+        d_reads: torch.Tensor | None,
+        *d_others: torch.Tensor | None,
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of all tensors that have one."""
         refuse_transforms(_WHAT, f"; {_REMEDY}")
-        inputs, of_input, numbers, *others = ctx.saved_tensors
+        contiguous: list[Any] = [None if each is None else each.contiguous() for each in saved]
+        inputs, of_input, numbers, *others = contiguous
         count = len(_Tensors._fields)
         own, others = _Tensors._make(others[:count]), others[count:]
         tensors, fields = others[: ctx.num_tensors], others[ctx.num_tensors :]
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with torch.autocast("cpu", enabled=False):
             d_states, d_reads = (None if each is None else each.contiguous() for each in (d_states, d_reads))
             firsts = (own.hidden, own.cell, own.read)
             d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
@@ -356,7 +362,7 @@ class _Run(torch.autograd.Function):
                 *(d_controls.t() @ own.states, d_controls.sum(0)),
                 *of_memory,
             ]
-        return None, None, None, None, *without_second_derivative(of_tensors, _WHAT, _REMEDY)
+        return None, None, None, None, *of_tensors
 
 
 def own_gradient(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:

@@ -97,7 +97,7 @@ class Group {
   Group(const Problem& p, int64_t thread, int64_t number, std::vector<int64_t> sequences)
       : p(p), thread(thread), D(p.hidden_size), H(p.inner_size), N(p.num_neighbors), W((2 * N + 1) * D),
         threshold(T(p.options[0])), epsilon(T(p.options[2])), drop(p.options[1], p.seed, number),
-        step_of_cell(D, p.gain, p.shift), sequences(std::move(sequences)) {}
+        sequences(std::move(sequences)) {}
 
   void forward(const Maps<T>& maps) {
     Arena arenas[2];
@@ -144,6 +144,7 @@ class Group {
     return static_cast<std::conditional_t<std::is_const_v<P>, const T*, T*>>(values) + row.sequence * p.size * width;
   }
   T* own(void* values, int64_t count) const { return out(values) + thread * count; }
+  GatedStep<T> step_of_cell() const { return {D, p.gain, p.shift}; }
   bool adds_features() const { return p.change && p.equation == 6; }
 
   void begin(Step<T>& s, Arena& memory) const {
@@ -336,7 +337,7 @@ class Group {
     for (int64_t pair = 0; pair < s.pairs; ++pair) {
       Floats children[] = {inputs + pair * 2 * D, inputs + (pair * 2 + 1) * D};
       T* normed = s.normed + pair * (D + 1);
-      normed[D] = step_of_cell.forward(2, children, s.gates + pair * 4 * D, normed, s.composed + pair * D);
+      normed[D] = step_of_cell().forward(2, children, s.gates + pair * 4 * D, normed, s.composed + pair * D);
     }
   }
 
@@ -402,7 +403,7 @@ class Group {
     for (int64_t pair = 0; pair < s.pairs; ++pair) {
       Floats children[] = {inputs + pair * 2 * D, inputs + (pair * 2 + 1) * D}, normed = s.normed + pair * (D + 1);
       T* d_children[] = {d_inputs + pair * 2 * D, d_inputs + (pair * 2 + 1) * D};
-      step_of_cell.backward(2, children, s.gates + pair * 4 * D, normed, normed[D], d_composed + pair * D, d_children,
+      step_of_cell().backward(2, children, s.gates + pair * 4 * D, normed, normed[D], d_composed + pair * D, d_children,
                             d_learned.data(), d_sum);
     }
     add(own(g.gain, D), d_learned.data(), D), add(own(g.shift, D), d_learned.data() + D, D);
@@ -527,11 +528,10 @@ class Group {
     }
   }
 
-  const Problem p;
+  const Problem& p;  // of the run
   const int64_t thread, D, H, N, W;
   const T threshold, epsilon;
   const Dropout<T> drop;
-  const GatedStep<T> step_of_cell;
   const std::vector<int64_t> sequences;
   std::vector<std::unique_ptr<Step<T>>> steps;
   Arena kept, scratch;
@@ -540,7 +540,7 @@ class Group {
 
 template <typename T>
 struct Run {
-  const Problem problem;
+  Problem problem;
   std::vector<std::vector<std::unique_ptr<Group<T>>>> of_threads;
 
   explicit Run(const Problem& p) : problem(p), of_threads(p.num_threads) {
@@ -550,7 +550,7 @@ struct Run {
       sequences.push_back(each), positions += p.lengths[each] + 2;
       if (positions < kPositions && each + 1 < p.sequences) continue;
       const int64_t thread = number % p.num_threads;
-      of_threads[thread].push_back(std::make_unique<Group<T>>(p, thread, number++, std::move(sequences)));
+      of_threads[thread].push_back(std::make_unique<Group<T>>(problem, thread, number++, std::move(sequences)));
       sequences.clear(), positions = 0;
     }
   }
@@ -574,9 +574,10 @@ const char* forward(const Problem* problem, void** state) {
     *state = run.release();
   });
 }
-const char* backward(void* state, const Gradients* gradients) {
+const char* backward(void* state, const Problem* problem, const Gradients* gradients) {
   return error_of([&] {
     Run<REAL>& run = *static_cast<Run<REAL>*>(state);
+    run.problem = *problem;  // the same tensors as in the forward pass, which may lie elsewhere now
     const Maps<REAL> maps(run.problem, true);
     run.for_groups([&](Group<REAL>& group) {
       const NoSubnormals scope;

@@ -11,7 +11,7 @@ import torch
 
 from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, FeatureTerms
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _POSITIONS_PER_THREAD = 256
@@ -84,11 +84,9 @@ class _Run:
         """Return the ends; all tensors are contiguous."""
         existence, total = states.new_zeros(2, *states.shape[:2])
         found = NativeSteps(torch.zeros_like(states), existence, total, torch.empty(len(states), dtype=torch.bool))
-        self._problem = structure(
-            *(*self._sizes, *self._choices, self.train, self._seed),
-            *map(address, (self._options, self._lengths, states, *maps, *found)),
-        )
-        self._run_forward()
+        state = ctypes.c_void_p()
+        self._library.forward(self._problem(states, maps, found), ctypes.byref(state))
+        self._state = state.value
         if not self.train:
             self._forget()
         return found
@@ -101,7 +99,7 @@ class _Run:
         The state is overwritten, so a second backward pass runs forward again, with the same dropout.
         """
         if self._state is None:
-            self._run_forward()
+            self.forward(states, maps)
         shapes = (states.shape, states.shape[:2])
         incoming = [
             states.new_zeros(shape) if each is None else each.clone(memory_format=torch.contiguous_format)
@@ -110,16 +108,20 @@ class _Run:
         taken = states.new_zeros(states.shape[:2])
         of_maps = [None if each is None else each.new_zeros(self.threads, *each.shape) for each in maps]
         gradients = structure(*map(address, (*incoming, taken, *of_maps)))
+        problem = self._problem(states, maps, (None,) * 4)
         try:
-            self._library.backward(ctypes.c_void_p(self._state), gradients)
+            self._library.backward(ctypes.c_void_p(self._state), problem, gradients)
         finally:
             self._forget()
         return [incoming[0], *(None if each is None else each.sum(0) for each in of_maps)]
 
-    def _run_forward(self) -> None:
-        state = ctypes.c_void_p()
-        self._library.forward(self._problem, ctypes.byref(state))
-        self._state = state.value
+    def _problem(
+        self, states: torch.Tensor, maps: Sequence[torch.Tensor | None], found: Sequence[torch.Tensor | None]
+    ) -> ctypes.Array[ctypes.c_int64]:
+        return structure(
+            *(*self._sizes, *self._choices, self.train, self._seed),
+            *map(address, (self._options, self._lengths, states, *maps, *found)),
+        )
 
     def _forget(self) -> None:
         if self._state is not None:
@@ -138,10 +140,14 @@ class _Steps(torch.autograd.Function):
         ctx.run = run
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(found.total, found.ended_well)
-        ctx.save_for_backward(*found, states, *maps)  # the problem points to them
+        ctx.save_for_backward(found.existence, states, *maps)
         return tuple(found)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        states, *maps = ctx.saved_tensors[4:]
-        return None, *without_second_derivative(ctx.run.backward(states, maps, gradients[:2]))
+    @once_differentiable()
+    def backward(
+        ctx: Any, saved: tuple[torch.Tensor | None, ...], *gradients: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        states, *maps = (None if each is None else each.contiguous() for each in saved[1:])
+        assert states is not None
+        return None, *ctx.run.backward(states, maps, gradients[:2])

@@ -16,7 +16,7 @@ from treemem.device_copy import to_device
 from treemem.ops.affine import Affine, linear
 from treemem.ops.diora.views import lefts_of, rights_of, spans_of
 from treemem.ops.diora.weights import SHORTEST, Chart, Charts, DIORAWeights, MLPWeights, PassWeights, empty_chart, unit
-from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
+from treemem.ops.second_derivative import once_differentiable, refuse_transforms
 
 
 def fused_inside_outside(
@@ -265,9 +265,17 @@ class _Inside(torch.autograd.Function):
         return (*chart, scores)
 
     @staticmethod
-    def backward(ctx: Any, of_h: torch.Tensor, of_c: torch.Tensor, of_score: torch.Tensor, _: torch.Tensor) -> Any:
-        *saved, query, of_left, of_right, left, right, score = ctx.saved_tensors[:9]
-        chart, output = Chart(*saved), ctx.saved_tensors[9:]
+    @once_differentiable()
+    def backward(
+        ctx: Any,
+        saved: tuple[torch.Tensor, ...],
+        of_h: torch.Tensor,
+        of_c: torch.Tensor,
+        of_score: torch.Tensor,
+        _: torch.Tensor,
+    ) -> Any:
+        chart, output = Chart(*saved[:3]), saved[9:]
+        query, of_left, of_right, left, right, score = saved[3:9]
         own = Chart(of_h.clone(), of_c.clone(), of_score.clone())
         own_query, own_left, own_right = (torch.zeros_like(each) for each in (query, of_left, of_right))
         own_output = [torch.zeros_like(each) for each in output]
@@ -293,7 +301,7 @@ class _Inside(torch.autograd.Function):
         of_leaves = (spans_of(each, 1).transpose(0, 1) for each in own[:2])
         of_weights = [_outer(chart.h, each) for each in (own_left, own_right, own_query)]
         of_weights.insert(2, own_right.sum((0, 1, 2)))
-        return None, *without_second_derivative([*of_leaves, *of_weights, *own_output])
+        return None, *of_leaves, *of_weights, *own_output
 
 
 def _outer(values: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
@@ -385,8 +393,8 @@ class _Outside(torch.autograd.Function):
         return chart
 
     @staticmethod
-    def backward(ctx: Any, *of_chart: torch.Tensor) -> Any:
-        saved = ctx.saved_tensors
+    @once_differentiable()
+    def backward(ctx: Any, saved: tuple[torch.Tensor, ...], *of_chart: torch.Tensor) -> Any:
         inside, chart = Chart(*saved[:3]), Chart(*saved[3:6])
         query, of_sibling, of_parent, lengths, left, right, score = saved[6:13]
         output, longest = saved[13:], len(query)
@@ -422,7 +430,7 @@ class _Outside(torch.autograd.Function):
         of_inside.h.add_(own_sibling @ left.T).add_(own_query @ score.T)
         of_weights = [_outer(inside.h, own_sibling), _outer(chart.h, own_parent), own_parent.sum((0, 1, 2))]
         of_weights += [_outer(inside.h, own_query), *own_output]
-        return tuple(without_second_derivative([*of_inside, *of_root, None, *of_weights]))
+        return *of_inside, *of_root, None, *of_weights
 
 
 def _kinds(size: int, longest: int, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -78,7 +78,7 @@ def choose_trees(
             given = own_leaves, own_there, sizes, weights.cell, weights.query
             native = native_pairs(*given, temperature=None, noise=noise, bounded=True)
             if native is not None:
-                found = native.places
+                found = native.tensors.places
             else:
                 flat = own_leaves.reshape(len(own) * most, width)
                 memory = PairMemory(flat, count_pairs(sizes), weights.cell, weights.query, bounded=True)

@@ -10,7 +10,7 @@ import torch
 from treemem.ops.affine import Affine
 from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights
 from treemem.ops.gated_recursive.nodes import new_nodes, saved_nodes
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 
 
 class Levels(NamedTuple):
@@ -83,10 +83,11 @@ class _Levels(torch.autograd.Function):
         return nodes.states
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        nodes = saved_nodes(ctx.options, ctx.saved_tensors)
-        with torch.no_grad():
-            d_states = gradients[0].clone(memory_format=torch.contiguous_format)
-            nodes.backward(d_states, 0, *ctx.ends)
-            found = [d_states[: nodes.first], *nodes.of_weights(d_states)]
-        return None, None, None, None, *without_second_derivative(found)
+    @once_differentiable()
+    def backward(
+        ctx: Any, saved: tuple[torch.Tensor | None, ...], gradient: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        nodes = saved_nodes(ctx.options, saved)
+        d_states = gradient.clone(memory_format=torch.contiguous_format)
+        nodes.backward(d_states, 0, *ctx.ends)
+        return None, None, None, None, d_states[: nodes.first], *nodes.of_weights(d_states)

@@ -9,9 +9,9 @@ import torch
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
-from treemem.ops.native_pairs import NativePairs, native_pairs
+from treemem.ops.native_pairs import NativePairs, PairTensors, native_pairs
 from treemem.ops.pair_by_pair import PairMemory, PairStep, choose_pairs, count_pairs
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 from treemem.ops.tree_lstm import TreeLSTMStepPair
 
 
@@ -65,27 +65,42 @@ class _GumbelTrees(torch.autograd.Function):
         compositions = leaves.new_zeros(sequences, longest - 1, width)
         native = native_pairs(leaves, lengths, sizes, cell, scaled, problem.temperature, problem.noise)
         if native is not None:
-            states, gates, children, places = native.states, native.gates, native.children, native.places
-            ctx.steps, composed = native, native.chosen >= 0
-            compositions[composed] = states[num_leaves + native.chosen[composed]]
-            last = native.chosen.gather(1, (lengths[:, None] - 2).clamp(min=0)).squeeze(1)
+            ctx.native, kept = native[:2], [*native.tensors]
+            states, chosen, places = native.tensors.states, native.tensors.chosen, native.tensors.places
+            composed = chosen >= 0
+            compositions[composed] = states[num_leaves + chosen[composed]]
+            last = chosen.gather(1, (lengths[:, None] - 2).clamp(min=0)).squeeze(1)
             roots = torch.where(last < 0, torch.arange(sequences) * longest, num_leaves + last)
         else:
             memory = PairMemory(leaves.reshape(num_leaves, width), count_pairs(sizes), cell, scaled)
             ctx.steps, roots, places = choose_pairs(memory, lengths, sizes, problem.temperature, problem.noise)
-            states, gates, children = memory.states, memory.gates, memory.children
+            states = memory.states
+            ctx.native, kept = None, [states, memory.gates, memory.children, weight]
             for number, step in enumerate(ctx.steps):
                 compositions[: len(step.chosen), number] = states[num_leaves + step.chosen]
         ctx.problem, ctx.roots = problem, roots
-        ctx.save_for_backward(states, gates, children, weight, query)
+        ctx.save_for_backward(compositions, query, *kept)
         ctx.mark_non_differentiable(places)
         ctx.set_materialize_grads(False)
         return states[roots], compositions, places
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        d_roots, d_compositions, _ = gradients
-        states, gates, children, weight, query = ctx.saved_tensors
+    @once_differentiable()
+    def backward(
+        ctx: Any,
+        saved: tuple[Any, ...],
+        d_roots: torch.Tensor | None,
+        d_compositions: torch.Tensor | None,
+        _: torch.Tensor,
+    ) -> tuple[torch.Tensor | None, ...]:
+        contiguous: list[Any] = [None if each is None else each.contiguous() for each in saved[1:]]
+        query, *kept = contiguous
+        native = None
+        if ctx.native is not None:
+            library, numbers = ctx.native
+            native = NativePairs(library, numbers, PairTensors(*kept))
+            kept = [native.tensors.states, native.tensors.gates, native.tensors.children, native.tensors.weight]
+        states, gates, children, weight = kept
         problem, size = ctx.problem, len(query)
         num_pairs, num_leaves = len(gates), len(states) - len(gates)
         cell = _CellBackward(states, gates, children, weight)
@@ -97,9 +112,9 @@ class _GumbelTrees(torch.autograd.Function):
             every = states.new_zeros(num_pairs, 2 * size)
             every[:, :size] = query / problem.scale
             of_score = cell.children_gradient(None, every)  # of each pair's score, by its children
-        if isinstance(ctx.steps, NativePairs):
-            d_scores, d_chosen = ctx.steps.backward(d_states, d_compositions, of_score)
-            composed = ctx.steps.chosen[ctx.steps.chosen >= 0]
+        if native is not None:
+            d_scores, d_chosen = native.backward(d_states, d_compositions, of_score)
+            composed = native.tensors.chosen[native.tensors.chosen >= 0]
         else:
             d_scores, d_chosen = _through_steps(ctx.steps, problem, cell, d_states, d_compositions, of_score)
             composed = torch.cat([ctx.roots[:0], *(step.chosen for step in ctx.steps)])
@@ -108,7 +123,7 @@ class _GumbelTrees(torch.autograd.Function):
         d_weight, d_bias = cell.weight_gradients(pairs, d_chosen if pairs is None else d_chosen[pairs])
         d_query = d_scores @ states[num_leaves:, :size] / problem.scale
         d_leaves = d_states[:num_leaves].view(len(problem.lengths), -1, 2 * size)
-        return None, *without_second_derivative([d_leaves, d_weight, d_bias, d_query])
+        return None, d_leaves, d_weight, d_bias, d_query
 
 
 def _through_steps(

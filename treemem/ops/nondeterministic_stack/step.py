@@ -25,7 +25,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from treemem.ops.nondeterministic_stack.logarithms import difference, highest, log, log_sum
 
@@ -209,14 +208,13 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, table: torch.Tensor, terms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        ctx.saved = table.data, terms.data  # not as tensors to watch: the buffer is written elsewhere
+        ctx.save_for_backward(table, terms)
         ctx.set_materialize_grads(False)
         return table @ terms, table.data
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_product: torch.Tensor | None, of_table: torch.Tensor | None) -> Any:
-        table, terms = ctx.saved
+        table, terms = ctx.saved_tensors
         if of_product is None:
             return of_table, None
         of_terms = table.transpose(3, 4) @ of_product
@@ -238,7 +236,6 @@ class _Append(torch.autograd.Function):
         return buffer.seen(filled + 1, rows, states)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
         rows, columns = ctx.sizes
         return gradient[..., :rows, :columns], gradient[..., columns:], None, None

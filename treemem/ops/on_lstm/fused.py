@@ -12,7 +12,7 @@ from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import native_library
 from treemem.ops.on_lstm.native import SOURCE, NativeSteps, is_worth_packing
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
-from treemem.ops.second_derivative import refuse_transforms, without_second_derivative
+from treemem.ops.second_derivative import once_differentiable, refuse_transforms
 from treemem.ops.sequence_lengths import Packing, of_step_before
 
 
@@ -71,9 +71,12 @@ class _Run(torch.autograd.Function):
             empty_rows(inputs, num_tokens, *rest) for rest in ((len(input_weight),), shape, (hidden_size,))
         )
         torch.addmm(bias, inputs, input_weight.t(), out=blocks)
-        softmax, gates, cells, tanh_cells = (
-            _memory_of_steps(inputs, sizes, rest, differentiable)
+        kept = [
+            empty_rows(inputs, num_tokens if differentiable else len(hidden), *rest)
             for rest in (shape, (*shape, chunk_size), (hidden_size,), (hidden_size,))
+        ]
+        softmax, gates, cells, tanh_cells = (
+            each.split(sizes) if differentiable else [each[:size] for size in sizes] for each in kept
         )
         recurrent = hidden_weight.t()
         now_hidden, now_cell, ended_hidden, ended_cell = hidden, cell, [], []
@@ -97,27 +100,24 @@ class _Run(torch.autograd.Function):
         ended_cell.append(now_cell)
         if differentiable:
             ctx.sizes, ctx.shape, ctx.chunk_size = sizes, shape, chunk_size
-            ctx.save_for_backward(inputs, hidden, cell, input_weight, hidden_weight, states)
-            ctx.kept = (blocks, masters, softmax, gates, cells, tanh_cells)
+            ctx.save_for_backward(inputs, hidden, cell, input_weight, hidden_weight, states, blocks, masters, *kept)
         ctx.mark_non_differentiable(masters)
         return states, masters, torch.cat(ended_hidden[::-1]), torch.cat(ended_cell[::-1])
 
     @staticmethod
+    @once_differentiable()
     def backward(
-        ctx: Any, d_states: torch.Tensor, _: torch.Tensor, d_hidden: torch.Tensor, d_cell: torch.Tensor
+        ctx: Any,
+        saved: tuple[torch.Tensor, ...],
+        d_states: torch.Tensor,
+        _: torch.Tensor,
+        d_hidden: torch.Tensor,
+        d_cell: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs, the initial states and the weights."""
-        with torch.no_grad():
-            found = _Run._gradients(ctx, d_states, d_hidden, d_cell)
-        return (*without_second_derivative(found), None, None, None)
-
-    @staticmethod
-    def _gradients(
-        ctx: Any, d_states: torch.Tensor, d_hidden: torch.Tensor, d_cell: torch.Tensor
-    ) -> list[torch.Tensor | None]:
-        inputs, hidden, cell, input_weight, hidden_weight, states = ctx.saved_tensors
-        blocks, masters, softmax, gates, cells, tanh_cells = ctx.kept
+        inputs, hidden, cell, input_weight, hidden_weight, states, blocks, masters, *kept = saved
         sizes: list[int] = ctx.sizes
+        softmax, gates, cells, tanh_cells = (each.split(sizes) for each in kept)
         d_hidden, d_cell = d_hidden.clone(), d_cell.clone()  # a row's stay as they are until the step where it ends
         before_cell = [cell, *cells]
         d_blocks = empty_rows(blocks, *blocks.shape)
@@ -140,17 +140,7 @@ class _Run(torch.autograd.Function):
             torch.mm(d_block, hidden_weight, out=d_now)
         previous = of_step_before(hidden, states, sizes)
         of_weights = [d_blocks.t() @ inputs, d_blocks.sum(0), d_blocks.t() @ previous]
-        return [d_blocks @ input_weight, d_hidden, d_cell, *of_weights]
-
-
-def _memory_of_steps(
-    like: torch.Tensor, sizes: list[int], shape: tuple[int, ...], kept: bool
-) -> tuple[torch.Tensor, ...]:
-    """Unset memory for each step, ``[its size, *shape]``; unless it is kept for the backward pass, the same for all."""
-    if kept:
-        return empty_rows(like, sum(sizes), *shape).split(sizes)
-    rows = like.new_empty(max(sizes, default=0), *shape)
-    return tuple(rows[:size] for size in sizes)
+        return d_blocks @ input_weight, d_hidden, d_cell, *of_weights, None, None, None
 
 
 class _Blocks(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.native import TYPE_NAMES, structure
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.native import TYPE_NAMES, address, structure
+from treemem.ops.second_derivative import once_differentiable
 from treemem.ops.sequence_lengths import of_step_before
 
 SOURCE = Path(__file__).with_name("fused.cpp")
@@ -58,34 +58,37 @@ class NativeSteps(torch.autograd.Function):
         threads = max(1, min(torch.get_num_threads(), work // _LEAST_WORK))
         of_steps = torch.tensor(sizes, dtype=torch.int64)
         found = (blocks, masters, softmax, states, cells, tanh_cells, last_hidden, last_cell)
-        problem = structure(
-            *(threads, len(sizes), num_tokens, inputs.shape[1], hidden_size, chunk_size, int(differentiable)),
-            *(each.data_ptr() for each in (of_steps, *given, *found)),
-        )
+        numbers = threads, len(sizes), num_tokens, inputs.shape[1], hidden_size, chunk_size, int(differentiable)
+        problem = structure(*numbers, *map(address, (of_steps, *given, *found)))
         getattr(library, f"forward_{TYPE_NAMES[inputs.dtype]}")(problem)
         if differentiable:
-            ctx.library, ctx.problem, ctx.sizes = library, problem, sizes
-            ctx.save_for_backward(*given, states)
-            # The problem points to them. Some are outputs, which may not hold the context that holds them.
-            ctx.kept = (of_steps, *(each.detach() for each in found))
+            ctx.library, ctx.numbers, ctx.sizes = library, numbers, sizes
+            ctx.save_for_backward(of_steps, *given, *found[:-2])  # the last states are not read
         ctx.mark_non_differentiable(masters)
         return states, masters, last_hidden, last_cell
 
     @staticmethod
+    @once_differentiable()
     def backward(
-        ctx: Any, d_states: torch.Tensor, _: torch.Tensor, d_hidden: torch.Tensor, d_cell: torch.Tensor
+        ctx: Any,
+        saved: tuple[torch.Tensor, ...],
+        d_states: torch.Tensor,
+        _: torch.Tensor,
+        d_hidden: torch.Tensor,
+        d_cell: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs, the initial states and the weights."""
-        inputs, hidden, _cell, input_weight, _bias, hidden_weight, states = ctx.saved_tensors
-        with torch.no_grad():
-            previous = of_step_before(hidden, states, ctx.sizes)
-            d_hidden, d_cell = (each.clone(memory_format=torch.contiguous_format) for each in (d_hidden, d_cell))
-            d_states = d_states.contiguous()
-            d_blocks = empty_rows(states, len(states), len(hidden_weight))
-            of_tensors = [torch.empty_like(each) for each in (inputs, input_weight, hidden_weight)]
-            every = (d_states, previous, d_hidden, d_cell, d_blocks, *of_tensors)
-            backward = getattr(ctx.library, f"backward_{TYPE_NAMES[inputs.dtype]}")
-            backward(ctx.problem, structure(*(each.data_ptr() for each in every)))
-            d_inputs, d_input_weight, d_hidden_weight = of_tensors
-            found = [d_inputs, d_hidden, d_cell, d_input_weight, d_blocks.sum(0), d_hidden_weight]
-        return None, *without_second_derivative(found), None, None, None
+        read = [each.contiguous() for each in saved]
+        _sizes, inputs, hidden, _cell, input_weight, _bias, hidden_weight = read[:7]
+        states = read[10]
+        previous = of_step_before(hidden, states, ctx.sizes)
+        d_hidden, d_cell = (each.clone(memory_format=torch.contiguous_format) for each in (d_hidden, d_cell))
+        d_states = d_states.contiguous()
+        d_blocks = empty_rows(states, len(states), len(hidden_weight))
+        d_inputs, d_input_weight, d_hidden_weight = map(torch.empty_like, (inputs, input_weight, hidden_weight))
+        every = (d_states, previous, d_hidden, d_cell, d_blocks, d_inputs, d_input_weight, d_hidden_weight)
+        backward = getattr(ctx.library, f"backward_{TYPE_NAMES[inputs.dtype]}")
+        problem = structure(*ctx.numbers, *map(address, (*read, None, None)))
+        backward(problem, structure(*map(address, every)))
+        of_inputs = d_inputs, d_hidden, d_cell, d_input_weight, d_blocks.sum(0), d_hidden_weight
+        return None, *of_inputs, None, None, None

@@ -113,7 +113,7 @@ class Part {
     Floats candidate;
     T *held, *vertical, *inner, *elements, *cumulative;
   };
-  const Problem p;
+  const Problem& p;  // of the run
   const int64_t part, parts, D, S, H;
   const Dropout<T> cell_drop, memory_drop;
   std::vector<std::unique_ptr<Step<T>>> steps;
@@ -645,7 +645,7 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
 
 template <typename T>
 struct Run {
-  const Problem problem;
+  Problem problem;
   std::vector<std::unique_ptr<Part<T>>> parts;
 };
 
@@ -653,7 +653,7 @@ struct Run {
 template <typename T>
 void forward(const Problem* problem, void** state) {
   auto run = std::make_unique<Run<T>>(Run<T>{*problem, {}});
-  for (int64_t part = 0; part < problem->num_parts; ++part) run->parts.push_back(std::make_unique<Part<T>>(*problem, part));
+  for (int64_t part = 0; part < problem->num_parts; ++part) run->parts.push_back(std::make_unique<Part<T>>(run->problem, part));
   const Maps<T> maps(*problem, false);
   std::atomic<bool> done{true};
   parallel_for(problem->num_parts, problem->num_parts, [&](int64_t part) {
@@ -663,8 +663,9 @@ void forward(const Problem* problem, void** state) {
 }
 
 template <typename T>
-void backward(void* state, const Gradients* gradients) {
+void backward(void* state, const Problem* problem, const Gradients* gradients) {
   Run<T>& run = *static_cast<Run<T>*>(state);
+  run.problem = *problem;  // the same tensors as in the forward pass, which may lie elsewhere now
   const int64_t count = static_cast<int64_t>(run.parts.size());
   const Maps<T> maps(run.problem, true);
   parallel_for(count, count, [&](int64_t part) { run.parts[part]->backward(*gradients, maps); });
@@ -677,8 +678,8 @@ extern "C" {
   const char* forward_##type(const Problem* problem, void** state) {             \
     return error_of([&] { forward<type>(problem, state); });                     \
   }                                                                              \
-  const char* backward_##type(void* state, const Gradients* gradients) {         \
-    return error_of([&] { backward<type>(state, gradients); });                  \
+  const char* backward_##type(void* state, const Problem* p, const Gradients* g) { \
+    return error_of([&] { backward<type>(state, p, g); });                       \
   }                                                                              \
   const char* free_##type(void* state) {                                         \
     return error_of([&] { delete static_cast<Run<type>*>(state); });             \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from treemem.ops.affine import layer_norm, linear
 from treemem.ops.native import TYPE_NAMES, address, native_library
 from treemem.ops.ordered_memory.stepwise import PackedSteps, hoisted
 from treemem.ops.ordered_memory.weights import Dropouts, OrderedMemoryWeights
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _NUM_GRADIENTS = 18  # of the source's `Gradients`; without gates the last four are null
@@ -103,47 +104,60 @@ class _Run:
 
     def forward(self, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return outputs, pointers and cumulative pointers, ``[tokens, ...]``; ``tensors`` are contiguous."""
-        elements, score_bias = tensors[0], tensors[8]
-        found = [torch.empty_like(elements), *(elements.new_empty(len(elements), self.slots) for _ in range(2))]
-        seed = int(torch.randint(1 << 62, ())) if any(self.dropouts) else 0
-        given = [*tensors[:8], *tensors[9:]]
-        self._problem = _Problem(
-            *(len(self._sizes), elements.shape[1], self.slots, self.num_parts, self.train, seed),
-            *(self.skip, self.dropouts.cell, self.dropouts.memory, float(score_bias)),
-            *(self._sizes.data_ptr(), self._begins_empty.data_ptr()),
-            *(tensor.data_ptr() for tensor in (*found, *given)),
-        )
-        self._run_forward()
+        self._seed = int(torch.randint(1 << 62, ())) if any(self.dropouts) else 0
+        found = self._run_forward(tensors)
         self.succeeded = self._state is not None
         if not self.train:
             self._forget()
-        return found[0], found[1], found[2]
+        return found
 
     def backward(
-        self, tensors: tuple[torch.Tensor, ...], gradients: tuple[torch.Tensor | None, ...]
+        self,
+        tensors: Sequence[torch.Tensor],
+        found: Sequence[torch.Tensor],
+        gradients: tuple[torch.Tensor | None, ...],
     ) -> list[torch.Tensor | None]:
-        """Return the gradients of the tensors, those of the forward pass.
+        """Return the gradients of the tensors.
 
         The state is overwritten, so a second backward pass runs forward again, with the same dropout.
+
+        Args:
+            tensors, found: those of the forward pass, and what it returned; all are contiguous.
+            gradients: of ``found``.
         """
         if self._state is None:
-            self._run_forward()
+            found = self._run_forward(tensors)
+        problem = self._problem(tensors, found)
         outputs, *others = gradients
         incoming = [torch.zeros_like(tensors[0]) if outputs is None else outputs.contiguous()]
         incoming += [None if each is None else each.contiguous() for each in others]  # type: ignore[misc]
         by_token = [torch.zeros_like(tensor) for tensor in tensors[:3]]
         of_weights = [tensor.new_zeros(self.num_parts, *tensor.shape) for tensor in tensors[3:]]
         pointers = map(address, (*incoming, *by_token, *of_weights))
+        own = (ctypes.c_void_p * _NUM_GRADIENTS)(*pointers)
         try:
-            self._backward(ctypes.c_void_p(self._state), (ctypes.c_void_p * _NUM_GRADIENTS)(*pointers))
+            self._backward(ctypes.c_void_p(self._state), ctypes.byref(problem), own)
         finally:
             self._forget()
         return [*by_token, *(each.sum(0) for each in of_weights)]
 
-    def _run_forward(self) -> None:
+    def _run_forward(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        elements = tensors[0]
+        pointers, cumulative = (elements.new_empty(len(elements), self.slots) for _ in range(2))
+        found = torch.empty_like(elements), pointers, cumulative
         state = ctypes.c_void_p()
-        self._forward(ctypes.byref(self._problem), ctypes.byref(state))
+        self._forward(ctypes.byref(self._problem(tensors, found)), ctypes.byref(state))
         self._state = state.value
+        return found
+
+    def _problem(self, tensors: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> _Problem:
+        score_bias = tensors[8]
+        return _Problem(
+            *(len(self._sizes), tensors[0].shape[1], self.slots, self.num_parts, self.train, self._seed),
+            *(self.skip, self.dropouts.cell, self.dropouts.memory, float(score_bias)),
+            *(self._sizes.data_ptr(), self._begins_empty.data_ptr()),
+            *(tensor.data_ptr() for tensor in (*found, *tensors[:8], *tensors[9:])),
+        )
 
     def _forget(self) -> None:
         if self._state is not None:
@@ -161,10 +175,13 @@ class _Fused(torch.autograd.Function):
         found = run.forward(contiguous)
         ctx.run = run
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*contiguous, *found)  # the state points to them
+        ctx.save_for_backward(*contiguous, *found)
         return found
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        found = ctx.run.backward(ctx.saved_tensors[:-3], gradients)
-        return None, *without_second_derivative(found)
+    @once_differentiable()
+    def backward(
+        ctx: Any, saved: tuple[torch.Tensor, ...], *gradients: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        contiguous = [each.contiguous() for each in saved]
+        return None, *ctx.run.backward(contiguous[:-3], contiguous[-3:], gradients)

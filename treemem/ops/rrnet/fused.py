@@ -10,7 +10,7 @@ from torch.nn import functional
 from treemem.ops.affine import linear
 from treemem.ops.lstm import lstm_step, lstm_step_backward
 from treemem.ops.rrnet.weights import RRNetWeights
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 from treemem.ops.spinn import Policy, SortedRun
 from treemem.ops.spinn.thin_stack import ThinStack
 
@@ -120,8 +120,11 @@ class _Transitions(torch.autograd.Function):
         return states, roots, actions, chosen, tops
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        states, gates, left, weight, hidden = (each.detach() for each in ctx.saved_tensors)
+    @once_differentiable()
+    def backward(
+        ctx: Any, saved: tuple[torch.Tensor, ...], *gradients: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        states, gates, left, weight, hidden = saved
         size, empty = states.shape[1] // 2, ctx.shape[0] * ctx.shape[1]
         d_states, d_gates, d_reads = gradients[0].clone(), torch.zeros_like(gates), torch.zeros_like(gates)
         for new, right in reversed(ctx.steps):
@@ -143,7 +146,7 @@ class _Transitions(torch.autograd.Function):
             d_reads[inner].sum(0),
             d_gates[inner].t() @ states[left[inner], :size],
         )
-        return None, *without_second_derivative([own_reads, *of_weights])
+        return None, own_reads, *of_weights
 
 
 def _choice(read: torch.Tensor, problem: Problem) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from treemem.ops.affine import Affine
 from treemem.ops.lstm import lstm_step, lstm_step_backward
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 from treemem.ops.spinn.native import native_transitions
 from treemem.ops.spinn.thin_stack import ThinStack
 from treemem.ops.spinn.weights import REDUCE, Policy, SPINNWeights
@@ -122,20 +122,26 @@ class _Transitions(torch.autograd.Function):
             of_steps.append(_Step(tops, rows))
         roots = stack.roots()
         ctx.problem, ctx.steps, ctx.roots, ctx.reduced = problem, of_steps, roots, actions == REDUCE
-        ctx.save_for_backward(states, gates, tracked, tracker_gates, *weights)
+        of_roots = _rows(states, roots)
+        ctx.save_for_backward(of_roots, states, gates, tracked, tracker_gates, *weights)
         ctx.mark_non_differentiable(actions, chosen)
         ctx.set_materialize_grads(False)
-        return _rows(states, roots), tracked[1:].transpose(0, 1), actions, chosen
+        return of_roots, tracked[1:].transpose(0, 1), actions, chosen
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        with torch.autocast(ctx.saved_tensors[0].device.type, enabled=False):
-            return None, *without_second_derivative(_Transitions.gradients(ctx, *gradients[:2]))
+    @once_differentiable()
+    def backward(
+        ctx: Any, saved: tuple[torch.Tensor, ...], *gradients: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        with torch.autocast(saved[0].device.type, enabled=False):
+            return None, *_Transitions.gradients(ctx, saved, *gradients[:2])
 
     @staticmethod
-    def gradients(ctx: Any, d_roots: torch.Tensor | None, d_outputs: torch.Tensor | None) -> list[torch.Tensor]:
+    def gradients(
+        ctx: Any, saved: tuple[torch.Tensor, ...], d_roots: torch.Tensor | None, d_outputs: torch.Tensor | None
+    ) -> list[torch.Tensor]:
         """Return the gradients of the leaves and of the weights."""
-        states, gates, tracked, tracker_gates, cell_weight, _, *of_tracker = ctx.saved_tensors
+        _, states, gates, tracked, tracker_gates, cell_weight, _, *of_tracker = saved
         steps, sequences, width = len(gates), gates.shape[1], states.shape[1]
         size = width // 2
         first_created = len(states) - steps * sequences

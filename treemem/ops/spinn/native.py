@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
-from treemem.ops.second_derivative import without_second_derivative
+from treemem.ops.second_derivative import once_differentiable
 from treemem.ops.spinn.weights import Policy, SPINNWeights
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
@@ -116,13 +116,17 @@ class _Transitions(torch.autograd.Function):
         return nodes.flatten(0, 1).index_select(0, roots), kept.tracked, actions, chosen
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        return None, *without_second_derivative(_gradients(ctx.run, ctx.saved_tensors, *gradients[:2]))
+    @once_differentiable()
+    def backward(
+        ctx: Any, saved: tuple[torch.Tensor | None, ...], *gradients: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        contiguous = tuple(None if each is None else each.contiguous() for each in saved)
+        return None, *_gradients(ctx.run, contiguous, *gradients[:2])
 
 
 def _gradients(
     run: _Run,
-    saved: tuple[torch.Tensor, ...],
+    saved: tuple[Any, ...],
     d_roots: torch.Tensor | None,
     d_tracked: torch.Tensor | None,
 ) -> list[torch.Tensor | None]:

@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from treemem.ops.second_derivative import once_differentiable
 from treemem.ops.strength_memory.ends import End, farther_sum
 
 
@@ -83,9 +83,9 @@ class _Sequence(torch.autograd.Function):
         return torch.bmm(weight.transpose(0, 1), value)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        value, push, pop = ctx.saved_tensors
+    @once_differentiable("a neural stack or queue over known actions", "call its step() for each of them")
+    def backward(ctx: Any, saved: tuple[torch.Tensor, ...], grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        value, push, pop = saved
         strengths = _Strengths(push, pop, ctx.end)
         weight = strengths.weights(ctx.read_strength).to(value.dtype)
         of_value = torch.bmm(weight.permute(1, 2, 0), grad)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
-from treemem.ops.strength_memory.ends import End, farther_sum, nearer_strength
+from treemem.ops.strength_memory.ends import End, farther_sum, nearer_strength, read_weights
 
 
 class _Buffer:
@@ -98,7 +97,7 @@ class _Step(torch.autograd.Function):
         count = buffer.filled
         buffer.data[:, count] = value
         buffer.filled = count + 1
-        items = buffer.data[:, : count + 1].detach()
+        items = buffer.data.data[:, : count + 1]  # items that come later do not count as changes of these
         strength = before.new_empty(len(before), count + 1)
         strength[:, count] = push
         after, pop = strength[:, :count], pop[:, None]
@@ -119,24 +118,25 @@ class _Step(torch.autograd.Function):
                 reached[:, nearest] = True
             boundary = (kept & reached).to(dtype)
             by_nearer = (strength > left).to(dtype).add_((strength == left).to(dtype), alpha=0.5)
-            ctx.masks = kept.to(dtype), boundary, farther_sum(boundary, end), by_nearer, (left > 0).to(dtype)
-            # Items that come later do not change these. The output itself would keep this step alive for ever.
-            ctx.items, ctx.weight, ctx.end = items.detach(), weight, end
+            masks = kept.to(dtype), boundary, farther_sum(boundary, end), by_nearer, (left > 0).to(dtype)
+            ctx.end, ctx.read_strength = end, read_strength
+            ctx.save_for_backward(strength, items, weight, *masks)
         return strength, items, torch.bmm(weight[:, None], items).squeeze(1)
 
     @staticmethod
-    @once_differentiable
     def backward(
         ctx: Any, of_strength: torch.Tensor | None, of_items: torch.Tensor | None, of_read: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
-        kept, boundary, replaced, by_nearer, is_read = ctx.masks
+        strength, items, weight, kept, boundary, replaced, by_nearer, is_read = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative; all else is linear, by parts
+            weight = read_weights(strength, ctx.end, ctx.read_strength)
         if of_read is None:
-            of_read = torch.zeros_like(ctx.items[:, 0])
-        of_weight = torch.bmm(ctx.items, of_read[:, :, None]).squeeze(2)
+            of_read = torch.zeros_like(items[:, 0])
+        of_weight = torch.bmm(items, of_read[:, :, None]).squeeze(2)
         if of_items is None:
-            of_items = ctx.weight[:, :, None] * of_read[:, None]
+            of_items = weight[:, :, None] * of_read[:, None]
         else:
-            of_items = torch.baddbmm(of_items, ctx.weight[:, :, None], of_read[:, None])
+            of_items = torch.baddbmm(of_items, weight[:, :, None], of_read[:, None])
         by_nearer = by_nearer * of_weight
         total = of_weight - by_nearer - farther_sum(by_nearer * is_read, ctx.end)
         if of_strength is not None:

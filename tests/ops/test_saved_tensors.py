@@ -1,0 +1,81 @@
+"""Gradients where the tensors that a backward pass needs are computed again, moved or copied in the meantime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+import torch
+from device_cases import CASES, Case, Named, placed
+from torch import Tensor
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+from treemem.ops import compile_steps
+
+NAMES = [name for name in CASES if not name.startswith("head") and "decoding" not in name]
+
+
+class Copies(saved_tensors_hooks):
+    """Saves copies. The tensors that were saved can then be overwritten: nobody may read them any more."""
+
+    def __init__(self) -> None:
+        self._saved: list[Tensor] = []
+        super().__init__(self._copied, lambda copy: copy)
+
+    def _copied(self, tensor: Tensor) -> Tensor:
+        self._saved.append(tensor)
+        return tensor.detach().clone()
+
+    def spoil(self) -> None:
+        for tensor in self._saved:
+            if tensor.is_floating_point():
+                tensor.data.fill_(torch.nan)
+
+
+def made(name: str) -> Case:
+    torch.manual_seed(0)
+    slow = any(each in name for each in ("DIORA", "GRC", "RRNet", "nondeterministic"))
+    length = 4 if slow else 15 if "language" in name or "transduction" in name else 11  # long enough for C++
+    case = placed(CASES[name](length), "cpu", torch.float64)
+    return case._replace(inputs={name: value.clone().requires_grad_() for name, value in case.inputs.items()})
+
+
+def gradients(
+    case: Case, hooks: AbstractContextManager[object], run: Callable[..., tuple[Tensor, ...]] | None = None
+) -> Named:
+    """Those of a weighted sum of the outputs; ``run`` is called with a function and its arguments."""
+    names = [*case.inputs]
+
+    def outputs(*values: Tensor) -> tuple[Tensor, ...]:
+        torch.manual_seed(0)
+        return tuple(case.run(case.module, dict(zip(names, values, strict=True)), False).values())
+
+    with hooks:
+        found = outputs(*case.inputs.values()) if run is None else run(outputs, *case.inputs.values())
+        weights = (torch.cos(0.7 * torch.arange(each.numel(), dtype=torch.float64)).view(each.shape) for each in found)
+        losses = [(each.double() * weight).sum() for each, weight in zip(found, weights, strict=True)]
+        loss = torch.stack([each for each in losses if each.requires_grad]).sum()
+    if isinstance(hooks, Copies):
+        hooks.spoil()
+    loss.backward()
+    every = {**dict(case.module.named_parameters()), **case.inputs}
+    return {name: torch.zeros_like(each) if each.grad is None else each.grad for name, each in every.items()}
+
+
+def checkpointed(function: Callable[..., tuple[Tensor, ...]], *values: Tensor) -> tuple[Tensor, ...]:
+    found: tuple[Tensor, ...] = checkpoint(function, *values, use_reentrant=False)
+    return found
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["C++", "torch"])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_do_not_depend_on_where_saved_tensors_are(name: str, compiled: bool) -> None:
+    with compile_steps(compiled):
+        expected = gradients(made(name), nullcontext())
+        torch.testing.assert_close(gradients(made(name), nullcontext(), checkpointed), expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(gradients(made(name), save_on_cpu()), expected, rtol=0, atol=1e-12)
+        if name in ("Tree-LSTM, part by part", "TreeCell"):
+            return  # they read parameters of the layer, where they are
+        torch.testing.assert_close(gradients(made(name), Copies()), expected, rtol=0, atol=1e-12)

@@ -1,0 +1,161 @@
+"""Derivatives of gradients: right, or refused by an error whose remedy gives the right ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from device_cases import CASES, Case, Named, placed, set_engine
+from device_cases import VOCABULARY as LABELS
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from tree_strategies import VOCABULARY, random_forest
+
+from treemem import Forest, TreeBatch
+from treemem.nn import TreeLSTM
+from treemem.ops import compile_steps
+
+_ALL_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+# Choices that have other gradients than the outputs would have, so differences of gradients say nothing.
+STRAIGHT_THROUGH = ("Gumbel Tree-LSTM", "memory cell, registers, straight-through")
+
+
+def made(name: str) -> Case:
+    """A case in double precision whose inputs require gradients; where plain engines are quick, long enough for C++."""
+    torch.manual_seed(0)
+    slow = any(each in name for each in ("DIORA", "GRC", "SPINN", "CRvNN", "Tree", "RRNet", "Ordered", "own cell"))
+    case = placed(CASES[name](3 if slow else 17), "cpu", torch.float64)
+    if "DIORA" in name:  # whose plain engine takes seconds for more
+        case = case._replace(run=one_tree)
+    return case._replace(inputs={name: value.clone().requires_grad_() for name, value in case.inputs.items()})
+
+
+def one_tree(network: Any, _: Named, plain: bool) -> Named:
+    set_engine(network, plain)
+    output = network(TreeBatch.from_forest(Forest.from_trees(["(g (f x y))", "x"]), LABELS))
+    return {"root": output.root, "outputs": output.outputs}
+
+
+def leaves(case: Case) -> Named:
+    every = {**dict(case.module.named_parameters()), **case.inputs}
+    return {name: value for name, value in every.items() if value.requires_grad}
+
+
+def weights(value: Tensor, salt: float = 0.0) -> Tensor:
+    return torch.cos(0.7 * torch.arange(value.numel(), dtype=torch.float64) + salt).view(value.shape)
+
+
+def gradients(case: Case, plain: bool = False, *, create_graph: bool = False) -> Named:
+    """Those of a weighted sum of the outputs, so that what comes into the backward pass requires no gradients."""
+    outputs = case.run(case.module, case.inputs, plain).values()
+    loss = torch.stack([(each * weights(each)).sum() for each in outputs if each.requires_grad]).sum()
+    named = leaves(case)
+    found = torch.autograd.grad(loss, [*named.values()], create_graph=create_graph, allow_unused=True)
+    pairs = zip(named.items(), found, strict=True)
+    return {name: torch.zeros_like(leaf) if each is None else each for (name, leaf), each in pairs}
+
+
+def along_a_direction(of_leaves: Named) -> Tensor:
+    return torch.stack([(each * weights(each, 3.0)).sum() for each in of_leaves.values()]).sum()
+
+
+def derivatives(value: Tensor, named: Named) -> dict[str, Tensor | str]:
+    """The derivatives, or errors.
+
+    If there are errors, each leaf is asked for alone: then autograd runs only what leads to it.
+    """
+    if not value.requires_grad:
+        return {name: torch.zeros_like(leaf) for name, leaf in named.items()}
+    try:
+        found = torch.autograd.grad(value, [*named.values()], retain_graph=True, allow_unused=True)
+    except RuntimeError as error:
+        if len(named) == 1:
+            return dict.fromkeys(named, str(error))
+        alone = [derivatives(value, {name: leaf}) for name, leaf in named.items()]
+        return {name: each for one in alone for name, each in one.items()}
+    pairs = zip(named.items(), found, strict=True)
+    return {name: torch.zeros_like(leaf) if each is None else each for (name, leaf), each in pairs}
+
+
+def by_differences(case: Case) -> Named:
+    """The change of the gradients along the direction, in a step so small that it hardly meets a rectifier's corner."""
+    step, found = 1e-7, []
+    before = {name: value.detach().clone() for name, value in leaves(case).items()}
+    for side in (step, -step, 0.0):
+        with torch.no_grad():
+            for name, value in leaves(case).items():
+                value.copy_(before[name] + side * weights(value, 3.0))
+        found.append(gradients(case))
+    return {name: (above - found[1][name]) / (2 * step) for name, above in found[0].items()}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "decoding" not in name])
+def test_a_second_derivative_is_right_or_refused(name: str) -> None:
+    case = made(name)
+    first = gradients(case)
+    if name in STRAIGHT_THROUGH:
+        with compile_steps(False):
+            found = along_a_direction(gradients(case, plain=True, create_graph=True))
+        expected = derivatives(found, leaves(case))
+    else:
+        expected = by_differences(case)
+    plain, compiled, kernels, refused = False, True, _ALL_KERNELS, {""}
+    for _ in range(3):
+        with compile_steps(compiled), sdpa_kernel(kernels):
+            found = gradients(case, plain, create_graph=True)
+        torch.testing.assert_close({key: each.detach() for key, each in found.items()}, first, rtol=0, atol=1e-9)
+        second = derivatives(along_a_direction(found), leaves(case))
+        for key, value in second.items():
+            if isinstance(value, Tensor):
+                largest = max(1.0, float(value.abs().max())) if value.numel() else 1.0
+                assert (value - expected[key]).abs().le(1e-5 * largest).all(), key
+        refused = {each for each in second.values() if isinstance(each, str)}
+        if not refused:
+            return
+        if any("scaled_dot_product" in each for each in refused):  # torch's own error
+            kernels = [SDPBackend.MATH]
+            continue
+        plain = plain or not all("compile_steps(False)" in each for each in refused)
+        compiled = compiled and not any("compile_steps(False)" in each for each in refused)
+    pytest.fail(f"no remedy worked: {refused}")
+
+
+def test_the_weights_of_a_loss_depend_on_a_gradient_too() -> None:
+    torch.manual_seed(0)
+    layer = TreeLSTM(3, VOCABULARY).double()
+    batch = TreeBatch.from_forest(random_forest(seed=0, num_trees=2, size=9), VOCABULARY)
+    head = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    embedding = layer.leaves.embedding.weight  # type: ignore[union-attr]
+    (gradient,) = torch.autograd.grad((layer(batch).root @ head).sum(), embedding, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"no second derivative; .* 'recursive'"):
+        torch.autograd.grad(gradient.square().sum(), head)
+
+
+def test_a_gradient_of_something_else_is_not_refused() -> None:
+    layer, other = TreeLSTM(3, VOCABULARY), torch.ones((), requires_grad=True)
+    batch = TreeBatch.from_forest(random_forest(seed=0, num_trees=2, size=9), VOCABULARY)
+    (gradient,) = torch.autograd.grad(layer(batch).root.sum(), layer.leaves.embedding.weight, create_graph=True)  # type: ignore[union-attr]
+    (found,) = torch.autograd.grad(gradient.sum() + 2 * other, other)
+    assert found == 2
+
+
+@pytest.mark.parametrize("engine", ["fused", "recursive"])
+def test_hessian_vector_products_are_right_or_refused(engine: str) -> None:
+    torch.manual_seed(0)
+    layer = TreeLSTM(3, VOCABULARY, input_size=2, node_features=True).double()
+    forest = random_forest(seed=0, num_trees=2, size=5)
+    batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
+    feat, vector = torch.randn(2, forest.num_nodes, 2, dtype=torch.float64)
+    layer.engine = engine
+
+    def loss(feat: Tensor) -> Tensor:
+        return layer(batch, feat).root.sum()
+
+    if engine == "fused":
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            torch.autograd.functional.hvp(loss, feat, vector)
+        return
+    _, found = torch.autograd.functional.hvp(loss, feat, vector)
+    above, below = (torch.autograd.functional.vjp(loss, feat + side * vector)[1] for side in (1e-5, -1e-5))
+    torch.testing.assert_close(found, (above - below) / 2e-5, rtol=1e-5, atol=1e-7)
