@@ -38,12 +38,14 @@ MISSING_WORDS = frozenset(
 )
 MISSING_MARKS = MISSING_WORDS | {"?", "-", "--", "."}
 """Texts that stand for a missing value."""
+_NO_TREES = MISSING_MARKS - {"."}  # a sentence may be a full stop
 
 _logger = logging.getLogger(__name__)
 _WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.0+)?")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _TRUTH = {"true": True, "false": False}
 _WORD = re.compile(r"[^\s()\[\]{},;:\"]+")
+_IN_QUOTES = re.compile(r'"[^"]+"')
 _NAME = re.compile(r"[A-Za-z_][\w .-]*")
 PARSERS: dict[str, Callable[[str], Tree]] = {
     "brackets": parse_brackets,
@@ -221,7 +223,7 @@ class TableRecords(RecordReader):
             there = quoted(fields, most=20) or "(none)"
             near = near_names(self.tree, [*map(str, fields)])
             raise ParseError(f"no field {self.tree!r} among {there:.200}{near}")
-        if isinstance(cell, str) and cell.strip() in MISSING_WORDS:
+        if isinstance(cell, str) and cell.strip() in _NO_TREES:
             raise ParseError(f"the field {self.tree!r} is {cell.strip()!r}, which stands for a missing value")
         return tree_nodes(self.parse(cell) if isinstance(cell, str) else self.tree_of(cell))
 
@@ -292,11 +294,17 @@ def _rows_of_file(
         one_of=(reader.tree,),
         skip_blank_lines=True,
     )
+    is_text = format_of(os.fspath(source), format) == "text" and reader.text != "json"
     first: Record | None = None
     names: set[str] = set()  # what the first line may name; empty if another line has one of these words
     is_alike = True
     for record in records:
         values = [str(cell).strip() for cell in record.fields.values()]
+        if is_text and (quoted_cell := next(filter(_IN_QUOTES.fullmatch, values), None)) is not None:
+            problem = f"the cell {quoted_cell:.50} is in quotes, which a text file does not have"
+            raise ParseError(
+                problem, expected="cells without quotes, or CSV", line=record.line, source=os.fspath(source)
+            )
         if record.by_place:
             try:
                 reader.check_order(record.fields)

@@ -64,8 +64,8 @@ def read_records(
 ) -> Iterator[Record]:
     """Read a file record by record; text formats are never held in memory as a whole.
 
-    Blank lines of JSONL and CSV are not records, but they count in line numbers. A blank line of a text file is a
-    record without text, unless it is skipped.
+    Blank lines of JSONL, of CSV and of a text file with a header are not records, but they count in line numbers. A
+    blank line of another text file is a record without text, unless it is skipped.
 
     Args:
         source: a path, or ``"-"`` for standard input. A name that ends in ``.gz`` is unpacked.
@@ -144,7 +144,8 @@ def _text_records(
     num_before = 0
     for number, text, error, is_ended in lines_of(stream):
         parts = text.split("\t")
-        if skip_blank_lines and error is None and len(parts) == 1 and not text.strip():
+        is_blank = error is None and len(parts) == 1 and not text.strip()
+        if is_blank and (skip_blank_lines or header is not None):
             continue
         if is_first and text.strip():
             is_first = False
