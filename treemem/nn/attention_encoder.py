@@ -60,6 +60,8 @@ class AttentionEncoder(SequenceEncoder):
         RecipeError: an option outside its range, or two that contradict each other.
     """
 
+    lengths_on_cpu = True
+
     def __init__(
         self,
         vocabulary: Vocabulary,

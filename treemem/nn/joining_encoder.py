@@ -20,6 +20,8 @@ class JoiningEncoder(SequenceEncoder):
     finite.
     """
 
+    lengths_on_cpu = True
+
     can_induce_trees = True
 
     @property

@@ -67,6 +67,8 @@ class LanguageModel(SequenceEncoder):
         torch.Size([2, 4, 4])
     """
 
+    lengths_on_cpu = True
+
     def __init__(
         self,
         hidden_size: int,

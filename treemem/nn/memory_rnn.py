@@ -128,6 +128,8 @@ class MemoryRNN(SequenceEncoder):
         torch.Size([2, 1, 16])
     """
 
+    lengths_on_cpu = True
+
     def __init__(
         self,
         hidden_size: int,

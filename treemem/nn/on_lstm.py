@@ -208,6 +208,8 @@ class ONLSTM(SequenceEncoder):
         (torch.Size([2, 1, 16]), torch.Size([2, 2, 6]))
     """
 
+    lengths_on_cpu = True
+
     def __init__(
         self,
         hidden_size: int,

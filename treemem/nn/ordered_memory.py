@@ -123,6 +123,8 @@ class OrderedMemory(SequenceEncoder):
         torch.Size([2, 6, 5])
     """
 
+    lengths_on_cpu = True
+
     slots: SettableOption[int] = SettableOption(checked_count)
     evaluation_slots: SettableOption[int | None] = SettableOption(_checked_optional_count)
     padding: SettableOption[OrderedMemoryPadding] = SettableOption(

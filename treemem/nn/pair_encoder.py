@@ -69,6 +69,8 @@ class PairEncoder(SequenceEncoder):
             :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
     """
 
+    lengths_on_cpu = True
+
     joint = True
     """The pair has one encoding."""
 

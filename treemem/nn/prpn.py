@@ -82,6 +82,8 @@ class PRPN(SequenceEncoder):
         torch.Size([2, 4, 4])
     """
 
+    lengths_on_cpu = True
+
     def __init__(
         self,
         hidden_size: int,

@@ -34,6 +34,8 @@ class RecurrentEncoder(SequenceEncoder):
     Each time step runs over those that have not ended.
     """
 
+    lengths_on_cpu = True
+
     def read(
         self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False, state: RecurrentState | None = None
     ) -> SequenceOutput:

@@ -74,7 +74,8 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         >>> from treemem import Tree, TreeBatch, Vocabulary
         >>> class MeanOfTokens(SequenceEncoder):
         ...     def read(self, inputs, lengths, *, trace=False):
-        ...         outputs = inputs * (torch.arange(inputs.shape[1]) < lengths[:, None])[:, :, None]
+        ...         present = torch.arange(inputs.shape[1], device=inputs.device) < lengths[:, None]
+        ...         outputs = inputs * present[:, :, None]
         ...         return SequenceOutput(outputs.sum(1) / lengths[:, None], outputs)
         >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
         >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
@@ -106,6 +107,9 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
 
     carries_state: bool = False
     """Whether :meth:`read` takes the ``state`` of the batch before."""
+
+    lengths_on_cpu: bool = False
+    """Whether :meth:`read` gets lengths on the CPU, for loops that must not wait for the device, or with the inputs."""
 
     feature_size: int | None = None
     """Width of the features that are read in place of tokens; None: tokens are read."""
@@ -153,19 +157,20 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         if carried and not self.carries_state:
             raise GraphError(f"{type(self).__name__} does not carry a state on from the batch before")
         vectors = self.embed(items)
-        output = self.read(vectors, lengths, trace=trace, **carried, **self.further_inputs(batch, items))
+        there = to_device(lengths, vectors.device)
+        given = lengths if self.lengths_on_cpu else there
+        output = self.read(vectors, given, trace=trace, **carried, **self.further_inputs(batch, items))
         root = output.encoding.reshape(-1, getattr(batch, "trees_per_example", 1), self.hidden_size)
         if not root.requires_grad:  # of a batch without tokens; its gradients are 0
             root = root + vectors[:0].sum()
-        lengths = to_device(lengths, self.embedding.weight.device)
-        return SequenceStates(root, output.outputs, lengths, output.trace, output.auxiliary_losses, output.state)
+        return SequenceStates(root, output.outputs, there, output.trace, output.auxiliary_losses, output.state)
 
     def further_inputs(self, batch: TreeBatch | TokenBatch, items: torch.Tensor) -> dict[str, Any]:
         """Return what :meth:`read` takes of a batch and its :meth:`items` besides vectors; by default nothing."""
         return {}
 
     def tokens(self, batch: SequenceBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the token ids of a batch, int64 ``[sequences, longest]``, and the lengths, int64 ``[sequences]``.
+        """Return the token ids of a batch, int64 ``[sequences, longest]``, and on the CPU the lengths, ``[sequences]``.
 
         Raises:
             GraphError, VocabularyError: as :meth:`forward`.
@@ -188,7 +193,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
     def items(
         self, batch: TreeBatch | TokenBatch, feat: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what :meth:`embed` takes, and the lengths, int64 ``[sequences]``.
+        """Return what :meth:`embed` takes, and on the CPU the lengths, int64 ``[sequences]``.
 
         These are the token ids, or after :meth:`read_features` the features of the leaves,
         ``[sequences, longest, width]``, 0 after the end.
@@ -255,7 +260,8 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
 
         Args:
             inputs: ``[sequences, longest, embedding_size]``, on the right of each sequence padding of any content.
-            lengths: int64 ``[sequences]``, 0 to ``longest``.
+            lengths: int64 ``[sequences]``, 0 to ``longest``; where the inputs are, or with :attr:`lengths_on_cpu` on
+                the CPU.
             trace: whether to keep what the network did at each step.
 
         Raises:

@@ -102,9 +102,9 @@ class _Rows:
         self._height = np.repeat(np.arange(len(level_sizes)), level_sizes)
         self._kind = schedule.kind_of_row.cpu().numpy()
         self._node = schedule.node_of_row.cpu().numpy()
-        self._symbol, self._function, self._value = (
-            each.cpu() for each in (schedule.symbol, schedule.function, schedule.value)
-        )
+        labels = torch.cat([schedule.symbol, schedule.function]).cpu()  # together, to wait for the device once
+        self._symbol, self._function = labels.tensor_split([self.num_leaves])
+        self._value = schedule.value.cpu()
         self._local = np.empty(schedule.num_rows, np.int64)
 
     def schedule_of(
