@@ -27,6 +27,7 @@ from treemem.task import Answer, ModelOutput, Task
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import is_missing
+from treemem.trees.vocabulary import children_in_words, label_arity_pairs
 
 if TYPE_CHECKING:
     from treemem.nn.row_cache import RowCache
@@ -48,6 +49,8 @@ class Model(nn.Module):
             true, has one encoding for the trees of an example.
         head: makes the outputs that the task's loss and scores read.
         unseen: labels of the vocabulary that no training example had, sorted; empty if it is not known.
+        unseen_kinds: functions of the vocabulary, ``(label, children)``, whose label training had with other numbers of
+            children only, sorted.
         temperature: by which outputs are scaled before they become probabilities; see
             :mod:`treemem.metrics.calibration`.
     """
@@ -68,6 +71,7 @@ class Model(nn.Module):
         self.encoder = task.prepared(encoder, self.vocabulary)
         self.temperature = 1.0
         self.unseen: tuple[str, ...] = ()
+        self.unseen_kinds: tuple[tuple[str, int], ...] = ()
         if not hasattr(self.encoder, "hidden_size"):
             raise RecipeError(
                 f"{type(self.encoder).__name__} has no attribute hidden_size, the width of its encodings; set "
@@ -80,6 +84,43 @@ class Model(nn.Module):
                 f"{task.name} needs a state for each node, and {network.network} reads sequences of tokens; choose a "
                 "network over trees, such as TreeLSTM"
             )
+
+    def warnings(self, forest: Forest) -> dict[int, str]:
+        """Return what training had not, by the number of the example: labels, and functions of so many children.
+
+        Args:
+            forest: examples that the model accepts.
+        """
+        vocabulary = self.vocabulary
+        suspects = {*self.unseen, *(label for label, _ in self.unseen_kinds)}
+        if vocabulary.unknown is None and suspects.isdisjoint(forest.labels):
+            return {}
+        examples = self.task.examples_to_predict(forest)
+        if not isinstance(examples, Examples):
+            return {}
+        forest, labels = examples.forest, examples.forest.labels
+        pairs, pair = label_arity_pairs(labels, forest.label, forest.arity)
+        new, unknown = {}, {}
+        for number, (label, arity) in enumerate(pairs):
+            name, is_unknown = labels[label], vocabulary.is_unknown(labels[label], arity)
+            shown = f"{name} with {children_in_words(arity)}" if arity and name in vocabulary.labels else name
+            if is_unknown and vocabulary.unknown not in self.unseen:
+                unknown[number] = shown
+            elif is_unknown or (name, arity) in self.unseen_kinds:
+                new[number] = shown
+            elif name in self.unseen:
+                new[number] = name
+        told: dict[int, list[str]] = {}
+        for text, found in (("no training example had", new), (f"read as {vocabulary.unknown}:", unknown)):
+            nodes = np.flatnonzero(np.isin(pair, list(found)))
+            trees = np.searchsorted(forest.begin, nodes, side="right") - 1
+            by_example: dict[int, set[str]] = {}
+            places = zip((trees // examples.trees_per_example).tolist(), pair[nodes].tolist(), strict=True)
+            for example, place in places:
+                by_example.setdefault(example, set()).add(found[place])
+            for example, names in by_example.items():
+                told.setdefault(example, []).append(f"{text} {', '.join(sorted(names))}")
+        return {example: "; ".join(parts) for example, parts in told.items()}
 
     def forward(self, batch: Batch) -> Any:
         """Return the outputs of the head for a batch."""

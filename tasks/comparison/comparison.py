@@ -222,7 +222,7 @@ def run_part(
             write_records(speeds, speed_records(task, measuring, within, part.recipe.training, folder / "speed"))
     run = partial(run_study, task, forests={"data": within}, folder=folder, results=file, processes=processes)
     failed: list[TreememError] = []
-    recorded = read_study(file)
+    before = read_study(file)
     for row in rows:
         try:
             rate = part.chosen_rates(run(part.trials(row), splits=["validation"]))[row]
@@ -234,8 +234,8 @@ def run_part(
         measure_trees(part, row, done, folder, results / f"{part.title}-trees.jsonl", within, beyond)
     if failed:
         raise failed[0]
-    if read_study(file) == recorded:
-        tell_nothing_trained(file, len(recorded))
+    if read_study(file) == before:
+        tell_nothing_trained(file, len(before))
 
 
 def measure_trees(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import MappingProxyType
 
 import dgl
@@ -11,14 +12,20 @@ import pytest
 import sympy
 import torch
 from models import small_model
+from toy_task import MoreX
 
+import treemem
 from treemem.errors import ParseError, RecipeError
+from treemem.explore.explorer import page_data
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.predict import TreePredictor, chunks
+from treemem.runs import TrainingOptions, fit
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_parser import parse_equation
+from treemem.trees.forest import Forest
+from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 GOOD = ["x + y = y + x", "sin(x)^2 = 1 - cos(x)^2", "x = -x", "log(x, 2) = sqrt(x)/17", "x*(y + z) = x*y + x*z"]
@@ -284,6 +291,43 @@ def test_a_reader_of_the_running_program_reads_in_its_process(monkeypatch: pytes
 def test_a_model_can_be_named() -> None:
     predictor = TreePredictor("equation_verification")
     assert [answer["prediction"] for answer in predictor.predict(["x + y = y + x", "x = -x"])] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "functions", "text", "warning"),
+    [
+        (["x", "y"], 0, "(f x y)", None),
+        (["x"], 0, "(f x y)", "no training example had y"),
+        (["x", "y"], 0, "(f x zzz)", "no training example had zzz"),
+        (["x", "y", "<unk>"], 0, "(f x (f www zzz))", "read as <unk>: www, zzz"),
+        (["x", "<unk>"], 0, "(f y zzz)", "no training example had y; read as <unk>: zzz"),
+        (["x", "y"], 1, "(f x (f y))", "no training example had f with 1 child"),
+        (["x", "y"], 2, "(f x (k y))", "no training example had k"),
+    ],
+)
+def test_what_training_did_not_have_is_warned_of_whether_or_not_the_vocabulary_has_it(
+    labels: list[str],
+    functions: int,
+    text: str,
+    warning: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Training had the given labels, f with two children, and a word that is read as unknown if <unk> is given."""
+    kinds = [("f", 2), ("f", 1)]
+    vocabulary = Vocabulary(["x", "y", "<unk>"], kinds, unknown="<unk>", kinds="arity" if functions == 2 else "label")
+    leaves = [label if label != "<unk>" else "rare" for label in labels]
+    forest = Forest.from_trees([Tree("f", [Tree("x"), Tree(leaf)]) for leaf in leaves])
+    forest = forest.with_data(tree_data={"label": np.arange(len(forest)) % 2})
+    monkeypatch.setattr(MoreX, "vocabulary", vocabulary)
+    training = TrainingOptions(epochs=1, accelerator="cpu")
+    network = NetworkConfig("TreeRNN", {"hidden_size": 2})
+    fit(MoreX(), network, forest, training, output=tmp_path)
+    model = treemem.load(tmp_path)
+    (answer,) = TreePredictor(model).predict([text])
+    assert answer["error"] is None
+    assert answer["warning"] == warning
+    assert page_data(model, [text])["examples"][0]["warning"] == warning
 
 
 def test_labels_that_no_training_example_had_are_warned_of() -> None:

@@ -136,6 +136,7 @@ def _model_of(
             model = Model(task, network, vocabulary, networks=networks)
         model.temperature = _checked_temperature(config.get("temperature", 1.0))
         model.unseen = tuple(map(str, config.get("unseen", ())))
+        model.unseen_kinds = tuple((str(label), int(arity)) for label, arity in config.get("unseen_kinds", ()))
     except (TreememError, *MALFORMED) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -255,6 +256,8 @@ def files_of(model: Model, metrics: Iterable[Mapping[str, Any]] = ()) -> dict[st
         config["temperature"] = model.temperature
     if model.unseen:
         config["unseen"] = list(model.unseen)
+    if model.unseen_kinds:
+        config["unseen_kinds"] = [list(kind) for kind in model.unseen_kinds]
     # Copies, for safetensors refuses tensors that share their memory, as tied weights do.
     weights = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)

@@ -108,6 +108,7 @@ def page_data(
     answers = _answers(model, own, recording.kept)
     verdicts = task.verdicts(forest) if len(forest) == len(own) else None
     trees = _trees(own, recording, row_of_item, names)
+    warnings = model.warnings(forest)
     joined = len(forest) == len(own) and own.trees_per_example > 1
     texts = _texts(task, forest, own)
     if not isinstance(given, Forest):
@@ -127,6 +128,7 @@ def page_data(
                 "text": printable_line(texts[number]),
                 "group": int(own.group[number]),
                 **answers[number],
+                "warning": printable_line(warnings[number]) if number in warnings else None,
                 "verdict": None if verdicts is None else _verdict_text(verdicts[number]),
                 "joint": names.add(forest[number].label) if joined else None,
                 **trees[number],

@@ -40,7 +40,7 @@ class TreePredictor:
     A record is a text line of the task, a mapping with the fields that the task reads, a ``Tree``, a ``DGLGraph``, a
     sympy expression, or nested data (:func:`~treemem.trees.as_tree`). An answer has the fields ``id`` (the record's
     ``id``, or its place, from 1; in a file the line on which it begins), ``prediction``, ``probability``, ``error`` and
-    ``warning``, which names labels of the record that no training example had.
+    ``warning``, which names labels of the record that no training example had, or that are read as unknown.
     For binary tasks, the prediction is 1 if P(label = 1) is above ``threshold``, else 0. For other tasks, it is the
     name of the most likely class (of two classes: the second one, if its probability is above ``threshold``), with its
     probability. ``error`` is None for a good record. A bad record has no
@@ -189,15 +189,17 @@ class TreePredictor:
         remaining = iter(predicted)
         found: dict[int, Answer] = {}
         warnings: dict[int, str] = {}
-        unseen = self._unseen_labels(read.forest)
+        kept = [number for number in range(len(read.forest)) if number not in refused]
+        told = self.model.warnings(read.forest if not refused else read.forest[kept]) if kept else {}
+        told = {kept[number]: text for number, text in told.items()}
         errors = dict(read.errors)
         for number, place in enumerate(read.places):
             if number in refused:
                 errors[place] = told_in_a_line(refused[number], chunk.entries[place].line)
             else:
                 found[place] = next(remaining)
-                if number in unseen:
-                    warnings[place] = f"no training example had {', '.join(unseen[number])}"
+                if number in told:
+                    warnings[place] = told[number]
         answers = []
         for place, entry in enumerate(chunk.entries):
             prediction, probability = found.get(place, (None, None))
@@ -209,18 +211,6 @@ class TreePredictor:
             answers.append({"id": entry.id, "prediction": prediction, "probability": probability, "error": error})
             answers[-1]["warning"] = warnings.get(place)
         return answers
-
-    def _unseen_labels(self, forest: Forest) -> dict[int, list[str]]:
-        """Return the labels that no training example had, by the number of the example."""
-        unseen = set(self.model.unseen)
-        is_unseen = np.array([label in unseen for label in forest.labels], bool)
-        found: dict[int, list[str]] = {}
-        if is_unseen.any():
-            nodes = np.flatnonzero(is_unseen[forest.label])
-            trees = np.searchsorted(forest.begin, nodes, side="right") - 1
-            for tree, label in zip(trees.tolist(), forest.label[nodes].tolist(), strict=True):
-                found.setdefault(tree, []).append(forest.labels[label])
-        return {tree: sorted(set(labels)) for tree, labels in found.items()}
 
     def _scored(self, forest: Forest) -> tuple[list[Answer], dict[int, TreememError]]:
         """Return the predictions for the examples that the model accepts, and the errors of the others by number."""

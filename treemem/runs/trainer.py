@@ -39,7 +39,7 @@ from treemem.runs.same_run import fingerprint
 from treemem.runs.state import RunState
 from treemem.task import Task
 from treemem.trees.forest import Forest
-from treemem.trees.vocabulary import Vocabulary
+from treemem.trees.vocabulary import Vocabulary, label_arity_pairs
 
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
@@ -111,7 +111,7 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             self.model = Model(task, network, networks=networks)
-        self.model.unseen = _unseen_labels(self.model.vocabulary, self.examples, self.train_ids)
+        self.model.unseen, self.model.unseen_kinds = _unseen(self.model.vocabulary, self.examples, self.train_ids)
         checkpoint.check_options(self.model)
         whole_batch = self.model.needs_whole_batch
         if whole_batch is not None and self.processes.count > 1:
@@ -454,13 +454,23 @@ def _merged(parts: Sequence[tuple[list[NDArray[np.int64]], Any]]) -> Any:
     return torch.cat([kept for _, kept in parts if len(kept)])[torch.from_numpy(order)]
 
 
-def _unseen_labels(vocabulary: Vocabulary, examples: Any, train_ids: NDArray[np.int64]) -> tuple[str, ...]:
-    """Return the labels that no training example has; empty for examples that are no trees."""
+def _unseen(
+    vocabulary: Vocabulary, examples: Any, train_ids: NDArray[np.int64]
+) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """Return the labels of the vocabulary that no training example has, and the functions of other labels.
+
+    Both are empty for examples that are no trees. A label outside the vocabulary is seen as its unknown one.
+    """
     if not isinstance(examples, Examples):
-        return ()
+        return (), ()
     forest, each = examples.forest, examples.trees_per_example
     is_used = np.zeros(len(forest), bool)
     is_used.reshape(-1, each)[train_ids] = True
     of_nodes = np.repeat(is_used, np.diff(forest.begin))
-    seen = {forest.labels[label] for label in np.unique(forest.label[of_nodes])}
-    return tuple(sorted(set(vocabulary.labels) - seen))
+    pairs, _ = label_arity_pairs(forest.labels, forest.label[of_nodes], forest.arity[of_nodes])
+    functions = {(forest.labels[label], arity) for label, arity in pairs}
+    seen = {label for label, _ in functions}
+    if any(vocabulary.is_unknown(label, arity) for label, arity in functions):
+        seen.add(str(vocabulary.unknown))
+    kinds = [kind for kind in vocabulary.functions if kind[0] in seen and kind not in functions]
+    return tuple(sorted(set(vocabulary.labels) - seen)), tuple(sorted(kinds))

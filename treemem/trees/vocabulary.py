@@ -148,7 +148,7 @@ class Vocabulary:
             kinds, number, unknown: as for the class. ``unknown`` is added to the leaves if it is not among them.
         """
         nodes = forest.flat_nodes()[0] if forest.is_flat else slice(None)
-        pairs, _ = _label_arity_pairs(forest.labels, forest.label[nodes], forest.arity[nodes])
+        pairs, _ = label_arity_pairs(forest.labels, forest.label[nodes], forest.arity[nodes])
         seen = sorted((forest.labels[label], arity) for label, arity in pairs)
         leaves = [label for label, arity in seen if arity == 0 and label != number]
         if unknown is not None and unknown not in leaves:
@@ -231,6 +231,16 @@ class Vocabulary:
             symbol = self._leaf_id[self.unknown]
         return None if symbol is None else (SYMBOL_KIND, symbol)
 
+    def is_unknown(self, label: str, arity: int) -> bool:
+        """Return whether a node is read as :attr:`unknown`, since its label is not in the vocabulary."""
+        if not arity:
+            return self.unknown is not None and label != self.number and label not in self._leaf_id
+        return (
+            self.accepts_unknown_functions
+            and arity in self.kinds_of_arity
+            and (label, arity) not in self._function_kind
+        )
+
     def encode(self, forest: Forest) -> EncodedForest:
         """The kind and the symbol of every node.
 
@@ -262,7 +272,7 @@ class Vocabulary:
         Raises:
             VocabularyError: as :meth:`encode`.
         """
-        pairs, pair_of_node = _label_arity_pairs(labels, label, arity)
+        pairs, pair_of_node = label_arity_pairs(labels, label, arity)
         found = [self.find(labels[index], children) or (-1, -1) for index, children in pairs]
         kind_of_pair, symbol_of_pair = np.array(found, np.int32).reshape(-1, 2).T
         kind = kind_of_pair[pair_of_node]
@@ -413,7 +423,7 @@ def in_words(arities: Sequence[int]) -> str:
     return ", ".join(map(str, first)) + (" or " if first else "") + children_in_words(last)
 
 
-def _label_arity_pairs(
+def label_arity_pairs(
     labels: Sequence[str], label: NDArray[np.integer], arity: NDArray[np.integer]
 ) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
     """The distinct ``(label, arity)`` pairs, and the number of its pair for every node."""

@@ -210,6 +210,7 @@ class Page {
       example.correct === null ? null : element('b', {}, example.correct ? '✓ correct' : '✗ wrong'),
       example.verdict === null ? null : element('span', {}, 'numerical test ', element('b', {}, example.verdict)),
       element('span', {}, `${this.data.group} ${example.group}`),
+      example.warning === null ? null : element('b', {}, `⚠ ${example.warning}`),
     ];
     by('summary').replaceChildren(element('div', { class: 'text' }, example.text), element('div', { class: 'facts' }, ...facts.filter(Boolean)));
   }
