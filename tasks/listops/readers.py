@@ -207,7 +207,7 @@ class ListOpsRecords(RecordReader):
 
     def fields_of_line(self, parts: Sequence[str]) -> dict[str, str]:
         """Return the expression: of two parts, the one that is not a label."""
-        is_label = [part.strip() in (*DIGITS, "") for part in parts]
+        is_label = [number_text(part) in (*DIGITS, "") for part in parts]
         if len(parts) == 2 and not any(is_label):
             raise ParseError("two columns, and neither is a label", expected="an expression, or a label beside it")
         return {"tree": parts[0] if len(parts) == 1 or (is_label[1] and not is_label[0]) else parts[1]}

@@ -205,5 +205,7 @@ def test_labels_may_be_floats_as_in_a_column_with_gaps(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"tree": "[MAX 2 9 ]", "label": 9.0}\n{"tree": "[MIN 2 9 ]", "label": 2}\n')
     for name in ("a.csv", "b.jsonl"):
         assert read_listops(tmp_path / name).tree_data["label"].tolist() == [9, 2]
+    for line in ("9.0\t[MAX 2 9 ]", "[MAX 2 9 ]\t9.0"):
+        assert ListOpsRecords().fields_of_line(line.split("\t")) == {"tree": "[MAX 2 9 ]"}
     with pytest.raises(ParseError, match=r"the label is '9\.5'"):
         read_listops(write(tmp_path, f"9.5\t{NINE}\n"))
