@@ -1,7 +1,9 @@
 """Is `sin(x)^2 + cos(x)^2 = 1` true? Train tree networks on shallow equations and test them on deep ones.
 
 With no arguments this generates equations, trains Tree-LSTM and Tree-LSTM with a stack on depth 1-7, tests them on
-depth 8-13, prints a table by depth and draws a plot of it. A run that was interrupted goes on where it stopped.
+depth 8-13, prints a table by depth and draws a plot of it. The equations are of version 2 of the generator, and the
+training schedule is not the published one; ``--full`` comes closer to the published setting. A run that was interrupted
+goes on where it stopped.
 
 Networks that earlier runs trained on the same equations in the same folder stay in the results, the table and the plot.
 """
@@ -111,9 +113,9 @@ def run(options: argparse.Namespace) -> None:
     digest = task.examples(data.forest).digest()
     rows = gathered_rows(output, networks, digest)
     scores = scores_by_network(rows, "depth")
-    print("\nTest equations: accuracy in %\n")
+    print("\nTest equations: accuracy in %, by depth; published figures are of the published data\n")
     print(accuracy_table(scores, task.published))
-    print("\nTest equations, all depths: % (published figures in parentheses)\n")
+    print("\nTest equations, all depths: %, published figures in parentheses\n")
     print(overall_table(scores, task.published))
     evaluations = gathered_rows(output, networks, digest, EVALUATION) if files else []
     for path in files:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import runpy
+import sys
 
 import pytest
 
@@ -15,6 +17,27 @@ def test_every_task_is_listed_with_recipes_and_trained_models(capsys: pytest.Cap
         assert f"{name}: " in printed
     assert "listops/published, listops/small".replace(", ", "; ") in printed
     assert "trained models: equation_verification" in printed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "treemem reproduce comparison",
+        "python -m treemem.tasks.constituency --help",
+        "python -m treemem.tasks.equation_verification.completion --help",
+        "python -m treemem.tasks.syntactic_evaluation --help",
+    ],
+)
+def test_tasks_with_a_command_of_their_own_are_listed_with_it(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["tasks", "list"]) == 0
+    assert f"  {command}\n" in capsys.readouterr().out
+    if command.startswith("python -m"):
+        monkeypatch.setattr(sys, "argv", command.split()[2:])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module(command.split()[2], run_name="__main__", alter_sys=True)
+        assert ended.value.code == 0
 
 
 @pytest.mark.parametrize("name", ["equation_verification", "listops", "logical_inference", "sentiment"])

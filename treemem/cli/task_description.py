@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import docstring_parser
@@ -23,8 +25,23 @@ _ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 
 
 def task_list() -> str:
-    """Return a few lines about every task."""
-    return "\n\n".join(["\n".join(_listed(name)) for name in TASKS.names()] + [_MORE])
+    """Return a few lines about every task, and about every other task that has a command of its own."""
+    listed = ["\n".join(_listed(name)) for name in TASKS.names()]
+    return "\n\n".join([*listed, *_with_own_commands(), _MORE])
+
+
+def _with_own_commands() -> Iterator[str]:
+    """Yield what modules ``treemem.tasks`` with a command do, and the comparison, which has studies only."""
+    from treemem import tasks
+    from treemem.tasks import comparison
+
+    yield _filled(f"comparison: {_plain(comparison.__doc__ or '')}", "", "  ") + "\n  treemem reproduce comparison"
+    root = Path(tasks.__file__).parent
+    for path in sorted(root.rglob("__main__.py")):
+        parts = path.parent.relative_to(root).parts
+        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        name, module = "/".join(parts), ".".join(parts)
+        yield _filled(f"{name}: {_plain(about)}", "", "  ") + f"\n  python -m treemem.tasks.{module} --help"
 
 
 def describe_task(name: str) -> str:
