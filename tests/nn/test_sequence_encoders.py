@@ -339,3 +339,26 @@ def test_a_trained_model_comes_back_from_its_checkpoint(network: NetworkConfig, 
     torch.manual_seed(0)
     untrained: Any = Model(MoreX(), config).state_dict()
     assert any(not torch.equal(value, untrained[name]) for name, value in loaded.state_dict().items())
+
+
+@pytest.mark.parametrize("network", [each for each in NETWORKS if each.network == "MemoryRNN"], ids=str)
+def test_vectors_of_whole_numbers_give_the_outputs_of_the_same_numbers(network: NetworkConfig) -> None:
+    torch.manual_seed(0)
+    encoder = network.replace(hidden_size=6).build(VOCABULARY).eval()
+    assert isinstance(encoder, SequenceEncoder)
+    inputs, lengths = torch.randint(-2, 3, (3, 12, encoder.embedding_size)), torch.tensor([12, 5, 0])
+    found, expected = (encoder.read(each, lengths) for each in (inputs, inputs.float()))
+    torch.testing.assert_close([found.encoding, found.outputs], [expected.encoding, expected.outputs], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("engine", ["auto", "naive"])
+@pytest.mark.parametrize("equation", [5, 6])
+def test_crvnn_reads_in_bfloat16(engine: str, equation: int) -> None:
+    torch.manual_seed(0)
+    encoder = NetworkConfig("CRvNN", {"hidden_size": 6, "equation": equation, "engine": engine}).build(VOCABULARY)
+    assert isinstance(encoder, SequenceEncoder)
+    inputs, lengths = torch.randn(3, 4, 6), torch.tensor([4, 1, 0])
+    expected = encoder.read(inputs, lengths)
+    found = encoder.bfloat16().read(inputs.bfloat16(), lengths)
+    assert found.encoding.dtype == found.auxiliary_losses["halt"].sum.dtype == torch.bfloat16
+    torch.testing.assert_close(found.encoding.float(), expected.encoding, rtol=0.1, atol=0.1)

@@ -157,6 +157,8 @@ class MemoryRNN(SequenceEncoder):
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over sequences of vectors, from an empty memory."""
         lengths = checked_lengths(lengths, inputs, self.embedding_size)
+        if not inputs.is_floating_point():
+            inputs = inputs.to(next(self.cell.parameters()).dtype)
         inside = to_device(within(lengths, inputs.shape[1]), inputs.device)[..., None]
         outputs, _ = run_cell(self.cell, torch.where(inside, inputs, 0))
         outputs = torch.where(inside, outputs, 0).to(inputs.dtype)  # autocast may have lowered their precision

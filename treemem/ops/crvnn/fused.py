@@ -160,7 +160,7 @@ def _result(rows: _Rows, longest: int, equation: NeighborEquation) -> Recursion:
     existence = rows.existence[:, tokens].masked_fill(~token, 0)
     total = rows.total[:, tokens].masked_fill(~token, 0)
     last = (rows.lengths - 1)[:, None]
-    share = existence.gather(1, last).squeeze(1) / (existence.sum(1) + EPSILON[equation] * rows.lengths)
+    share = existence.gather(1, last).squeeze(1) / (existence.sum(1) + EPSILON[equation] * rows.lengths.to(existence))
     penalty = -(share + EPSILON[equation]).log() * (~rows.ended_well | (equation == 6))
     encoding = states.gather(1, last[:, :, None].expand(-1, -1, states.shape[2])).squeeze(1)
     wider = longest - positions
