@@ -51,6 +51,8 @@ class Transformer(AttentionEncoder):
     The trace has ``attention``, ``[sequences, layers, longest, longest]``: the attention weights of each position,
     including start, delimiter and extract. They are the mean over heads, without dropout and gradients; 0 at padding.
 
+    Second derivatives need ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` around the forward pass.
+
     Raises:
         RecipeError: an option outside its range, or two that contradict each other.
 

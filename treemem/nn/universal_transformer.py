@@ -49,6 +49,8 @@ class UniversalTransformer(AttentionEncoder):
     position of the batch took. With ``act=True`` it also has ``ponder``, ``[sequences, longest]``: the ponder time of
     each position, including start, delimiter and extract, with gradients; 0 at padding.
 
+    Second derivatives need ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` around the forward pass.
+
     Raises:
         RecipeError: an option outside its range, or two that contradict each other.
 
