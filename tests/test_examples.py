@@ -114,7 +114,7 @@ def test_overwriting_a_network_keeps_the_others_and_takes_back_its_own_scores(
     assert networks(results) == ["RNN", "Tree-RNN"]
     with monkeypatch.context() as patch:
         patch.setattr(recipe_run, "fit_seeds", interrupted)
-        assert run("--networks", "RNN", "--overwrite") == 130
+        assert run("--networks", "RNN", "--overwrite", "--seeds", "3", "12093") == 130
     assert run("--networks", "Tree-RNN") == 0
     assert networks(results) == ["Tree-RNN"]
 
