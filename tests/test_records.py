@@ -353,7 +353,7 @@ def test_an_open_quote_does_not_collect_more_than_the_longest_row(
 
 
 def test_an_error_repeats_a_short_part_of_a_long_header(tmp_path: Path) -> None:
-    header = ",".join(f"column{number}" for number in range(20_000))
+    header = ",".join(f"column{number}" for number in range(3_000))
     (tmp_path / "a.csv").write_text(f"{header}\n1,2\n")
     for one_of in ((), ("tree",)):
         with pytest.raises(TreememError) as caught:

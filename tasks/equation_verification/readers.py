@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import logging
 import os
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, quoted
-from treemem.records import open_source, read_records
+from treemem.records import read_json, read_records, read_source
 from treemem.trees.as_tree import is_sympy
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_labels import (
@@ -290,11 +287,7 @@ def _published_rows(source: str | os.PathLike[str]) -> Iterator[_Row]:
         ParseError: it is not JSON, or not a list of lists.
     """
     name = os.fspath(source)
-    with open_source(source) as stream:
-        try:
-            depths = json.loads(stream.read().decode("utf-8-sig"))
-        except (UnicodeDecodeError, ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ParseError(f"no JSON file ({error})", expected=_PUBLISHED_FORM, source=name) from error
+    depths = read_json(read_source(source), name, _PUBLISHED_FORM)
     if not isinstance(depths, list) or not all(isinstance(records, list) for records in depths):
         raise ParseError("JSON of another form", expected=_PUBLISHED_FORM, source=name)
     for depth, records in enumerate(depths):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
-from treemem.records import read_records
+from treemem.records import read_records, read_source
 from treemem.tasks.reading.documents import PLACEHOLDER
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
@@ -171,7 +171,7 @@ def read_folder(folder: str | os.PathLike[str], markers: Sequence[str]) -> Fores
             )
         for file in files:
             try:
-                questions.add(published_fields(decode_source(file.read_bytes())), split)
+                questions.add(published_fields(decode_source(read_source(file))), split)
             except (ParseError, VocabularyError) as error:
                 raise error.at(1, str(file)) from error
     return questions.forest()

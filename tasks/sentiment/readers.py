@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import ParseError, RecipeError
-from treemem.records import open_source
+from treemem.records import LONGEST_LINE, open_source, read_array
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.sentiment import read_sentiment_trees
@@ -110,7 +111,11 @@ def read_word_vectors(path: str | os.PathLike[str], wanted: Container[str]) -> F
     rows: list[list[float]] = []
     width, has_vectors = 0, False
     with open_source(path) as stream:
-        for number, raw in enumerate(stream, start=1):
+        for number, raw in enumerate(iter(functools.partial(stream.readline, LONGEST_LINE), b""), start=1):
+            if len(raw) == LONGEST_LINE:
+                raise ParseError(f"the line has {LONGEST_LINE:,} bytes or more", expected="a word and its numbers").at(
+                    number, name
+                )
             line = raw.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").rstrip(b" \r\n")
             if not line:
                 continue
@@ -157,12 +162,11 @@ def map_contextual_vectors(path: str | os.PathLike[str], num_words: int) -> NDAr
         RecipeError: no such file, another format, another shape or number type, or a number that is not finite.
     """
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise RecipeError(f"cannot read {os.fspath(path)}: {error.strerror}") from error
-    except (EOFError, ValueError) as error:
-        raise RecipeError(f"{os.fspath(path)} is no array of NumPy; write one with numpy.save(path, array)") from error
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind != "f":
+        found = read_array(path)
+    except ParseError as error:
+        problem = f"{os.fspath(path)} is no array of NumPy ({error.problem})"
+        raise RecipeError(f"{problem}; write one with numpy.save(path, array)") from error
+    if found.ndim != 2 or found.dtype.kind != "f":
         raise RecipeError(f"{os.fspath(path)} must have one array of floating-point numbers, [words, width]")
     if len(found) != num_words or not found.shape[1]:
         raise RecipeError(

@@ -41,7 +41,7 @@ MISSING_MARKS = MISSING_WORDS | {"?", "-", "--", "."}
 _NO_TREES = MISSING_MARKS - {"."}  # a sentence may be a full stop
 
 _logger = logging.getLogger(__name__)
-_WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.0+)?")
+_WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,999})(\.0+)?")  # Python refuses a text of some thousand digits
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _TRUTH = {"true": True, "false": False}
 _WORD = re.compile(r"[^\s()\[\]{},;:\"]+")

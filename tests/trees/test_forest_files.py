@@ -90,7 +90,7 @@ def test_parquet_says_labels_in_words(tmp_path: Path) -> None:
 def test_files_that_hold_no_forest_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.parquet"
     path.write_text("label,arity\n")
-    with pytest.raises(GraphError, match="is no Parquet file"):
+    with pytest.raises(GraphError, match="is no Parquet file of a forest"):
         Forest.from_parquet(path)
     parquet.write_table(pyarrow.table({"label": ["x"]}), path)
     with pytest.raises(GraphError, match=r"holds no forest: it has the columns \['label'\]"):
@@ -160,7 +160,7 @@ def test_a_parquet_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypa
     forest = random_forest(0, 3, 5)
     forest.to_parquet(path)
 
-    def disk_full(table: pyarrow.Table, place: Path) -> None:
+    def disk_full(table: pyarrow.Table, place: Path, **_: object) -> None:
         Path(place).write_bytes(b"PAR1")
         raise OSError("no space left")
 

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -260,7 +260,7 @@ def _header_error(names: Sequence[str]) -> ParseError | None:
     shown, expected = shortened(",".join(names)), "a header of distinct names"
     if not any(names):
         return ParseError("no column has a name", shown, 0, expected)
-    twice = next((name for place, name in enumerate(names) if name and name in names[:place]), None)
+    twice = next((name for name, count in Counter(filter(None, names)).items() if count > 1), None)
     if twice is not None:
         return ParseError(f"two columns have one name, {shortened(twice)!r}", shown, 0, expected)
     return None

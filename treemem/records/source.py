@@ -229,7 +229,7 @@ def read_array(path: str | os.PathLike[str], *, mmap: bool = True) -> NDArray[An
     except OSError as error:
         raise _cannot_read(name, error) from error
     except Exception as error:  # of a damaged header; numpy evaluates it, and raises errors of many classes
-        problem = f"no array of NumPy ({shortened(str(error) or type(error).__name__)})"
+        problem = shortened(str(error) or type(error).__name__)
         raise ParseError(problem, "", 0, expected, source=name) from error
     if found != told:
         raise ParseError(f"the array has {found} bytes, not {told}", "", 0, expected, source=name)

@@ -6,13 +6,13 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import GraphError
-from treemem.records import replacing, writing
+from treemem.errors import GraphError, TreememError, shortened
+from treemem.records import open_source, read_array, read_json, read_source, replacing, writing
 from treemem.trees.forest_arrays import ForestArrays
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def write_parquet(forest: ForestArrays, path: str | Path) -> None:
     }
     table = pyarrow.table(columns).replace_schema_metadata({_METADATA_KEY: json.dumps(description)})
     with replacing(path) as temporary:
-        parquet.write_table(table, temporary)
+        parquet.write_table(table, temporary, write_page_checksum=True)
 
 
 def _arrow_array(array: NDArray[Any]) -> pyarrow.Array:
@@ -74,20 +74,27 @@ def read_parquet(path: str | Path) -> ForestArrays:
     Raises:
         GraphError: there is no such file, or it is no Parquet file of a forest.
     """
+    try:
+        with open_source(path) as stream:
+            return _read_parquet(path, stream)
+    except GraphError:
+        raise
+    except TreememError as error:
+        raise GraphError(str(error)) from error
+    except Exception as error:  # foreign bytes make pyarrow raise errors of many classes
+        raise GraphError(f"{path} is no Parquet file of a forest, or is damaged: {shortened(str(error))}") from error
+
+
+def _read_parquet(path: str | Path, stream: IO[bytes]) -> ForestArrays:
     import pyarrow
     from pyarrow import parquet
 
-    try:
-        table = parquet.read_table(path)
-    except OSError as error:
-        raise GraphError(f"cannot read {path}: {error.strerror or error}") from error
-    except pyarrow.ArrowException as error:
-        raise GraphError(f"{path} is no Parquet file: {error}") from error
+    table = parquet.read_table(stream, page_checksum_verification=True)
     metadata = (table.schema.metadata or {}).get(_METADATA_KEY)
     missing = {"label", "arity"} - set(table.column_names)
     if metadata is None or missing:
-        raise GraphError(f"{path} holds no forest: it has the columns {table.column_names}")
-    description = json.loads(metadata)
+        raise GraphError(f"{path} holds no forest: it has the columns {shortened(str(table.column_names))}")
+    description = read_json(metadata)
     _check_format(description, path)
     shapes = description["shapes"]
     unknown = [name for name in table.column_names if name.startswith(("node.", "tree.")) and name not in shapes]
@@ -180,13 +187,13 @@ def load_arrays(folder: str | Path, *, mmap: bool = True) -> ForestArrays:
     folder = Path(folder)
 
     def read(name: str) -> NDArray[Any]:
-        return np.load(folder / f"{name}.npy", mmap_mode="r" if mmap else None, allow_pickle=False)
+        return read_array(folder / f"{name}.npy", mmap=mmap)
 
     try:
-        description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
+        description = read_json(read_source(folder / _DESCRIPTION), str(folder / _DESCRIPTION))
         _check_format(description, folder)
         return ForestArrays(
-            description["labels"],
+            list(description["labels"]),
             read("label"),
             read("arity"),
             read("begin"),
@@ -194,7 +201,7 @@ def load_arrays(folder: str | Path, *, mmap: bool = True) -> ForestArrays:
             node_data={name: read(file) for name, file in description["node_data"].items()},
             tree_data={name: read(file) for name, file in description["tree_data"].items()},
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (TreememError, LookupError, TypeError, AttributeError) as error:
         raise GraphError(f"{folder} holds no whole forest: {error}") from error
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from treemem.errors import ParseError, RecipeError
-from treemem.records import open_source
+from treemem.records import read_source
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.source_text import decode_source
 from treemem.trees.tree import Tree
@@ -74,8 +74,7 @@ class _Open:
 
 
 def _trees_of(file: Path, tags: Collection[str] | None, normalize: bool) -> Iterator[Tree]:
-    with open_source(file) as stream:
-        content = stream.read()
+    content = read_source(file)
     try:
         text = decode_source(content)
     except ParseError as error:

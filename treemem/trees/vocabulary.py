@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import VocabularyError, near_names, quoted
-from treemem.records import replacing
+from treemem.errors import ParseError, RecipeError, VocabularyError, near_names, quoted
+from treemem.records import read_json, read_source, replacing
 from treemem.trees.forest import Forest
 
 KindsBy = Literal["label", "arity"]
@@ -377,10 +377,10 @@ class Vocabulary:
             VocabularyError: there is no such file, or it holds no vocabulary.
         """
         try:
-            fields = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise VocabularyError(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:
+            fields = read_json(read_source(path), str(path))
+        except RecipeError as error:
+            raise VocabularyError(str(error)) from error
+        except ParseError as error:
             raise VocabularyError(f"{path} holds no vocabulary: {error}") from error
         try:
             return cls.from_dict(fields)
