@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from engine_parity import assert_same, needs_dgl, results
+from fake_device import DEVICE, fake_device
 from torch.utils.checkpoint import checkpoint
 
+from treemem.errors import RecipeError
 from treemem.nn import ONLSTM, OrderedMemory, RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.ops import compile_steps
 from treemem.ops.propagate import Engine
@@ -196,3 +198,11 @@ def test_gradients_of_leaf_states_that_nobody_wants_take_one_row() -> None:
         gradient.add(gradient.places(rows), values)
     torch.testing.assert_close(lean.of_rows(slice(4, 6)), whole.of_rows(slice(4, 6)))
     torch.testing.assert_close(whole.values[4], given[4] + 2)
+
+
+@needs_dgl
+def test_the_naive_engine_is_refused_on_another_device() -> None:
+    layer = TreeLSTM(2, VOCABULARY, engine="naive")
+    batch = TreeBatch.from_trees([Tree("x")], VOCABULARY)
+    with fake_device(), pytest.raises(RecipeError, match=r"runs on a CPU only.*set layer.engine to 'auto'"):
+        layer.to(DEVICE)(batch)

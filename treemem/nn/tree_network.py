@@ -25,6 +25,8 @@ from treemem.ops.downward import Direction, DownwardCell, propagate_both
 from treemem.ops.given_rows import GivenRows
 from treemem.ops.propagate import Engine, NodeStates, checked_engine, propagate
 from treemem.ops.step_trace import trace_steps
+from treemem.schedule.graph_batch import schedule_of_dgl
+from treemem.schedule.pyg_batch import schedule_of_pyg
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.pyg_bridge import is_pyg_graph
@@ -63,7 +65,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
         direction: ``"up"``: only the upward pass, without ``down``. ``"down"``: the states are those of the downward
             pass. ``"both"``: ``output`` is the concatenation of both passes, so encodings are twice as wide; the states
             of the passes are named ``up_...`` and ``down_...``.
-        engine: ``"auto"``, ``"fused"``, ``"naive"`` or ``"recursive"``. All give the same numbers.
+        engine: ``"auto"``, ``"fused"``, ``"naive"`` or ``"recursive"``. All give the same numbers. ``"naive"``, DGL's
+            message passing, runs on a CPU only.
 
     Raises:
         RecipeError: an unknown engine, leaf form or direction; a direction that does not fit ``down``; a size that is
@@ -235,9 +238,11 @@ class TreeNetwork(Encoder, torch.nn.Module):
                 raise GraphError("edge_index is missing; call layer(x, edge_index), or layer(batch, x)")
             feat, trees, has_order = batch, TreeBatch.from_edge_index(feat, len(batch)), False
         elif is_pyg_graph(batch):
-            trees, has_order = TreeBatch.from_pyg(batch, self.vocabulary), "position" in batch
+            schedule = schedule_of_pyg(batch, self.vocabulary, labels=None, allow_several_parents=False)
+            trees, has_order = TreeBatch(schedule, self.vocabulary), "position" in batch
         elif hasattr(batch, "in_degrees"):
-            trees, has_order = TreeBatch.from_dgl(batch, self.vocabulary), "position" in batch.edata
+            schedule, graph = schedule_of_dgl(batch, self.vocabulary, labels=None, allow_several_parents=False)
+            trees, has_order = TreeBatch(schedule, self.vocabulary, graph=graph), "position" in batch.edata
         else:
             raise GraphError(
                 f"a layer takes a TreeBatch, a DGLGraph or a Data of PyG, not {type(batch).__name__}; make a batch "

@@ -31,7 +31,10 @@ def run_naive(cell: Cell, batch: TreeBatch, leaf_inputs: torch.Tensor, inner_inp
         RuntimeError: a transform of ``torch.func`` other than ``vmap``.
     """
     if leaf_inputs.device.type != "cpu":
-        raise RecipeError(f"the naive engine runs on the CPU, and the layer is on {leaf_inputs.device}")
+        raise RecipeError(
+            f"the naive engine runs on a CPU only, and the layer is on {leaf_inputs.device}; set layer.engine to "
+            "'auto', or move the layer to the CPU"
+        )
     if active_transforms() != {"Vmap"}:
         refuse_transforms("the naive engine", " except vmap; set layer.engine to 'recursive'")
     dgl = import_dgl()

@@ -45,8 +45,9 @@ def propagate(
 
     All engines give the same numbers and gradients. ``"fused"`` (what ``"auto"`` takes) runs level by level as one
     node of the autograd graph; cells with the split form run whole levels at once, others are called once for each
-    segment (level, kind and arity), and so often their forward hooks fire. ``"naive"`` is DGL's message passing,
-    ``"recursive"`` goes node by node, and it is what ``torch.export`` can follow: there ``"auto"`` takes it.
+    segment (level, kind and arity), and so often their forward hooks fire. ``"naive"`` is DGL's message passing
+    and runs on a CPU only. ``"recursive"`` goes node by node, and it is what ``torch.export`` can follow: there
+    ``"auto"`` takes it.
 
     Args:
         cell: the composition function.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,15 +12,31 @@ from treemem.schedule.graph_batch import (
     edges_of_schedule,
     kinds_of_nodes,
     labels_of_nodes,
+    schedule_of_graph,
     symbols_of_nodes,
 )
 from treemem.schedule.schedule import Schedule
 from treemem.trees.forest import Forest
-from treemem.trees.pyg_bridge import forest_to_pyg, graph_to_pyg
+from treemem.trees.pyg_bridge import forest_to_pyg, graph_to_pyg, read_pyg_edges
 from treemem.trees.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+
+def schedule_of_pyg(
+    data: Data, vocabulary: Vocabulary | None, *, labels: Sequence[str] | None, allow_several_parents: bool
+) -> Schedule:
+    """The schedule of a PyG graph on its device.
+
+    Arguments and errors are those of :meth:`treemem.schedule.TreeBatch.from_pyg`, but any graph may hold any number of
+    trees.
+    """
+    num_nodes, edges = read_pyg_edges(data)
+    schedule = schedule_of_graph(
+        num_nodes, edges, data, vocabulary, labels=labels, allow_several_parents=allow_several_parents
+    )
+    return schedule.to(data.edge_index.device)
 
 
 def pyg_of_trees(forest: Forest | None, schedule: Schedule, vocabulary: Vocabulary | None) -> Data:

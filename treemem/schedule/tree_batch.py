@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from treemem.device_copy import to_device
 from treemem.errors import GraphError
 from treemem.schedule.graph_batch import graph_of_trees, schedule_of_dgl, schedule_of_graph
-from treemem.schedule.pyg_batch import pyg_of_trees
+from treemem.schedule.pyg_batch import pyg_of_trees, schedule_of_pyg
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.trees.edges import GraphEdges
+from treemem.trees.dgl_bridge import graphs_begin, read_edges
+from treemem.trees.edges import GraphEdges, check_trees_of_graphs
 from treemem.trees.forest import Forest
-from treemem.trees.pyg_bridge import check_edge_index, read_pyg_edges
+from treemem.trees.pyg_bridge import check_edge_index, pyg_graphs_begin, read_pyg_edges
 from treemem.trees.tokens import TokenForm, forest_tokens
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -161,7 +162,8 @@ class TreeBatch:
         """Make a batch of the trees of a DGL graph. Edges run from child to parent.
 
         A root is a node without a parent. The trees are in the order of the ids of their roots. Nodes keep their ids.
-        Equal subtrees are not merged. The graph may be batched.
+        Equal subtrees are not merged. The graph may be batched; each graph of a batch of several then holds one tree,
+        or the ``trees_per_example`` trees of an example.
 
         Args:
             graph: a graph of trees, with these fields:
@@ -181,11 +183,12 @@ class TreeBatch:
 
         Raises:
             GraphError: a cycle, a node with two parents, positions with a gap or a repetition, an arity that the
-                vocabulary does not have, or fields that do not fit.
+                vocabulary does not have, fields that do not fit, or a graph of a batch with another number of trees.
             VocabularyError: the vocabulary does not have a label, or not with this number of children; a number leaf
                 without a finite value, or a value at another node.
         """
         schedule, own = schedule_of_dgl(graph, vocabulary, labels=labels, allow_several_parents=allow_several_parents)
+        check_trees_of_graphs(graphs_begin(graph), read_edges(graph).source, trees_per_example)
         return cls(schedule, vocabulary, trees_per_example=trees_per_example, graph=own)
 
     @classmethod
@@ -203,11 +206,9 @@ class TreeBatch:
         Arguments, fields and errors are those of :meth:`from_dgl`. Nodes keep their numbers. If a ``DataLoader`` of PyG
         batches the graphs, each ``Data`` needs ``num_nodes`` or ``x``.
         """
-        num_nodes, edges = read_pyg_edges(data)
-        schedule = schedule_of_graph(
-            num_nodes, edges, data, vocabulary, labels=labels, allow_several_parents=allow_several_parents
-        )
-        return cls(schedule.to(data.edge_index.device), vocabulary, trees_per_example=trees_per_example)
+        schedule = schedule_of_pyg(data, vocabulary, labels=labels, allow_several_parents=allow_several_parents)
+        check_trees_of_graphs(pyg_graphs_begin(data), read_pyg_edges(data)[1].source, trees_per_example)
+        return cls(schedule, vocabulary, trees_per_example=trees_per_example)
 
     @classmethod
     def from_edge_index(cls, edge_index: torch.Tensor, num_nodes: int) -> TreeBatch:

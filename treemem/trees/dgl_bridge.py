@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError
-from treemem.trees.edges import GraphEdges, edges_of_forest, forest_from_fields, labels_in_table, read_field
+from treemem.trees.edges import (
+    GraphEdges,
+    check_trees_of_graphs,
+    edges_of_forest,
+    forest_from_fields,
+    labels_in_table,
+    read_field,
+)
 from treemem.trees.forest import Forest
+from treemem.trees.postorder import offsets
 from treemem.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -31,6 +39,11 @@ def read_edges(graph: dgl.DGLGraph) -> GraphEdges:
     source, target = graph.edges(order="eid")
     position = read_field(graph.edata, "position", "iu")
     return GraphEdges(source.cpu().numpy().astype(np.int64), target.cpu().numpy().astype(np.int64), position)
+
+
+def graphs_begin(graph: dgl.DGLGraph) -> NDArray[np.int64]:
+    """Where the nodes of each graph of a batched graph begin, and the end of all."""
+    return offsets(graph.batch_num_nodes().cpu().numpy())
 
 
 def forest_to_dgl(forest: Forest, label: NDArray[np.integer] | None = None) -> dgl.DGLGraph:
@@ -62,15 +75,20 @@ def forest_to_dgl(forest: Forest, label: NDArray[np.integer] | None = None) -> d
 def forest_from_dgl(graph: dgl.DGLGraph, labels: Sequence[str]) -> Forest:
     """The trees of a graph, in the order of their roots' ids.
 
+    A batch of several graphs must hold one tree in each, so that tree ``i`` is graph ``i``.
+
     Args:
         graph: edges run from child to parent; node field ``label`` holds indices into ``labels``, ``value`` the numbers
             of leaves (NaN for none); edge field ``position`` the child's place, by default the order of edge ids.
         labels: the distinct labels.
 
     Raises:
-        GraphError: a cycle, a node of two parents, positions with a gap, a label outside ``labels``.
+        GraphError: a cycle, a node of two parents, positions with a gap, a label outside ``labels``, or a graph of a
+            batch without a tree or with several.
     """
-    return forest_from_fields(read_edges(graph), graph.ndata, labels)
+    edges = read_edges(graph)
+    check_trees_of_graphs(graphs_begin(graph), edges.source)
+    return forest_from_fields(edges, graph.ndata, labels)
 
 
 def tree_to_dgl(tree: Tree, labels: Sequence[str]) -> dgl.DGLGraph:

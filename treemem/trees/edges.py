@@ -97,6 +97,38 @@ def order_children(
     return pointer, child
 
 
+def check_trees_of_graphs(
+    begin: NDArray[np.int64] | None, source: NDArray[np.int64], trees_per_example: int = 1
+) -> None:
+    """Make sure that the trees of a batch of graphs can be told apart by their graphs.
+
+    Each graph must hold one tree, or each of them an example. One graph may hold any number of trees.
+
+    Args:
+        begin: where the nodes of each graph begin, and the end of all, ``[graphs + 1]``; None for one graph.
+        source: the child of every edge.
+        trees_per_example: number of trees of an example.
+
+    Raises:
+        GraphError: a graph holds another number of trees; the message names it.
+    """
+    if begin is None or len(begin) <= 2:
+        return
+    is_root = np.ones(int(begin[-1]), bool)
+    is_root[source] = False
+    count = np.diff(offsets(is_root)[begin])
+    for wanted in {1, trees_per_example}:
+        if (count == wanted).all():
+            return
+    wanted = trees_per_example if count[0] == trees_per_example else 1
+    graph = int(np.argmax(count != wanted))
+    trees = f"{wanted} tree" + "s" * (wanted != 1)
+    raise GraphError(
+        f"graph {graph} of the batch holds {int(count[graph])} trees, so that rows would belong to other graphs; batch "
+        f"graphs with {trees} each, or give several trees of a graph as examples with trees_per_example"
+    )
+
+
 def check_ends(num_nodes: int, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
     """Make sure that every edge runs from a node to a node.
 

@@ -45,7 +45,10 @@ def _trees_of(items: Iterable[Any], labels: Sequence[str] | None) -> Iterator[Tr
             if hasattr(item, "in_degrees"):
                 if labels is None:
                     raise GraphError("a DGLGraph needs labels: the texts that its node field 'label' indexes")
-                yield from bridge_to("dgl").forest_from_dgl(item, labels)
+                found = bridge_to("dgl").forest_from_dgl(item, labels)
+                if not len(found):
+                    raise GraphError("the graph holds no tree")
+                yield from found
             else:
                 yield parse_brackets(item) if isinstance(item, str) else as_tree(item)
         except ParseError as error:

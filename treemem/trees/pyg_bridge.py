@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError, TreememError
 from treemem.trees.edges import (
     GraphEdges,
+    check_trees_of_graphs,
     edges_of_forest,
     forest_from_fields,
     labels_in_table,
     read_field,
 )
 from treemem.trees.forest import Forest
+from treemem.trees.postorder import offsets
 from treemem.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -76,6 +78,14 @@ def read_pyg_edges(data: Data) -> tuple[int, GraphEdges]:
     source, target = index.detach().cpu().numpy().astype(np.int64)
     position = read_field(data, "position", "iu")
     return _number_of_nodes(data, source, target), GraphEdges(source, target, position)
+
+
+def pyg_graphs_begin(data: Data) -> NDArray[np.int64] | None:
+    """Where the nodes of each graph of a ``Batch`` begin, and the end of all; None for one graph."""
+    if "ptr" in data:
+        begin: NDArray[np.int64] = data.ptr.cpu().numpy().astype(np.int64)
+        return begin
+    return offsets(np.bincount(data.batch.cpu().numpy())) if "batch" in data else None
 
 
 def check_edge_index(index: Any) -> None:
@@ -150,15 +160,19 @@ def _fields(edges: GraphEdges, num_nodes: int) -> dict[str, Any]:
 def forest_from_pyg(data: Data, labels: Sequence[str]) -> Forest:
     """The trees of a ``Data`` or a ``Batch``, in the order of their roots' numbers.
 
+    A ``Batch`` of several graphs must hold one tree in each, so that tree ``i`` is graph ``i``.
+
     Args:
         data: ``edge_index`` runs from child to parent; the field ``label`` holds indices into ``labels``, ``value`` the
             numbers of leaves (NaN for none), ``position`` the child's place, by default the order of the edges.
         labels: the distinct labels.
 
     Raises:
-        GraphError: a cycle, a node of two parents, positions with a gap, a label outside ``labels``.
+        GraphError: a cycle, a node of two parents, positions with a gap, a label outside ``labels``, or a graph of a
+            batch without a tree or with several.
     """
     _, edges = read_pyg_edges(data)
+    check_trees_of_graphs(pyg_graphs_begin(data), edges.source)
     return forest_from_fields(edges, data, labels)
 
 
