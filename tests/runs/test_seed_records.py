@@ -151,7 +151,7 @@ def test_seeds_of_another_number_of_epochs_are_left_out_until_they_have_it_too(
     assert main(command("--networks", "sum", "--seeds", "1", "2")) == 0
     assert main(command("--networks", "sum", "--seeds", "2", "--epochs", "3")) == 0
     assert recorded_seeds(folder / "run") == [2]
-    assert "the results are of the seeds 2. Not of 1, which are still in training or have other" in caplog.text
+    assert "the results are of the seeds 2. Not of 1, which are in training, have other options or" in caplog.text
     assert main(command("--networks", "sum", "--seeds", "1", "--epochs", "3")) == 0
     assert recorded_seeds(folder / "run") == [1, 2]
 
@@ -175,6 +175,20 @@ def test_while_a_seed_is_in_training_another_with_other_options_is_refused(
     assert "run/sum/seed-1 holds another run: batch_size was 8 and is 4 now" in capsys.readouterr().err
     assert recorded_seeds(folder / "run") == [1]
     assert main(command("--networks", "sum", "--seeds", "2", "training.batch_size=4", *overwrite)) == 0
+
+
+@pytest.mark.parametrize("content", ["task: [", "[1, 2]", "", "task: more_x", "3"])
+def test_a_damaged_recipe_is_named_and_may_be_deleted(
+    folder: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command("--networks", "sum", "--seeds", "1")) == 0
+    recipe = folder / "run" / "sum" / "recipe.yaml"
+    recipe.write_text(content)
+    assert main(command("--networks", "sum", "--seeds", "2")) == 2
+    assert "run/sum/recipe.yaml is damaged" in capsys.readouterr().err
+    recipe.unlink()
+    assert main(command("--networks", "sum", "--seeds", "2")) == 0
+    assert recorded_seeds(folder / "run") == [1, 2]
 
 
 def test_a_training_whose_folder_was_given_to_other_options_meanwhile_is_not_recorded(

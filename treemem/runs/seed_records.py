@@ -57,10 +57,27 @@ def changed_options(recipe: Recipe, network: str, recorded: Path) -> str:
     """
     if not recorded.is_file():
         return ""
-    before = _deciding(load_yaml(recorded.read_text(encoding="utf-8")), network)
+    before = _deciding(_read_recipe(recorded), network)
     now = deciding_options(recipe, network)
     names = [name for name in now if before.get(name) != now[name] and name not in free_to_change(recipe.training)]
     return "; ".join(difference(name, before.get(name), now[name]) for name in names)
+
+
+def _read_recipe(path: Path) -> dict[str, Any]:
+    """Return the fields of the recipe in a network's folder.
+
+    Raises:
+        RecipeError: it is damaged.
+    """
+    try:
+        fields: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))
+        if not {"task", "task_options", "networks", "training", "seeds"} <= {**fields}.keys():
+            raise RecipeError("fields are missing")
+        {**fields["networks"], **fields["training"]}  # both are mappings
+    except (RecipeError, OSError, TypeError, UnicodeDecodeError) as error:
+        problem = f"{path} is damaged: {error!s:.200}; delete it, and run the same command to write it again"
+        raise RecipeError(problem) from error
+    return fields
 
 
 def check_seeds(folder: Path, file: str, changes: str, *, leave_out: Sequence[int] | None = None) -> None:
@@ -78,8 +95,8 @@ def check_seeds(folder: Path, file: str, changes: str, *, leave_out: Sequence[in
     """
     if not changes:
         return
-    listed = load_yaml((folder / file).read_text(encoding="utf-8")) if (folder / file).is_file() else {}
-    first = listed.get("seeds") or [listed.get("training", {}).get("seed")]
+    listed = _read_recipe(folder / file) if (folder / file).is_file() else {"seeds": (), "training": {}}
+    first = listed["seeds"] or [listed["training"].get("seed")]
     there = _seeds_there(folder)
     for seed in [*(seed for seed in there if seed in first), *(seed for seed in there if seed not in first)]:
         run = RunFolder(seed_folder(folder, seed))
@@ -128,8 +145,8 @@ def tell_missing(folder: Path, recorded: Sequence[int]) -> None:
     if missing:
         names = ", ".join(map(str, missing))
         _logger.info(
-            "%s: the results are of the seeds %s. Not of %s, which are still in training or have other options: the "
-            "same command with --seeds %s adds them",
+            "%s: the results are of the seeds %s. Not of %s, which are in training, have other options or no recorded "
+            "scores: the same command with --seeds %s adds them",
             folder, ", ".join(map(str, recorded)), names, names.replace(",", ""),
         )  # fmt: skip
 
