@@ -127,3 +127,24 @@ def test_tokens_of_sequences_are_those_of_a_leaf_vocabulary() -> None:
     assert forest_tokens(forest, "leaves", known).strings() == [["the", "cat"], [], ["the", "?"]]
     with pytest.raises(GraphError, match="is no sequence"):
         flat_tokens(Forest.from_trees([Tree("f", [Tree("x")])]))
+
+
+@pytest.mark.parametrize("form", ["brackets", "function", "infix", "bracketed leaves"])
+def test_labels_that_are_brackets_or_commas_are_other_tokens_than_the_punctuation(form: TokenForm) -> None:
+    trees = {
+        "brackets": (Tree("f", ["(", "g", "x", ")"]), Tree("f", [Tree("g", ["x"])])),
+        "bracketed leaves": (Tree("f", ["(", "x", ")"]), Tree("f", [Tree("g", ["x"])])),
+        "function": (Tree("f", [Tree("(", ["x"]), "y"]), Tree("(", [Tree("f", ["x"]), "y"])),
+        "infix": (Tree(",", ["x", "y"]), Tree("(", ["x", "y"])),
+    }[form]
+    forest = Forest.from_trees(trees)
+    vocabulary = Vocabulary.from_forest(forest)
+    for sequences in (forest.tokens(form), forest_tokens(forest, form, vocabulary)):
+        first, second = (
+            sequences.token[begin:end].tolist()
+            for begin, end in zip(sequences.begin[:-1], sequences.begin[1:], strict=True)
+        )
+        assert first != second
+        is_label = sequences.node >= 0
+        assert not set(sequences.token[is_label]) & set(sequences.token[~is_label])
+    assert forest_tokens(forest, form, vocabulary).tokens == token_table(vocabulary, form)

@@ -28,7 +28,7 @@ class TokenSequences(NamedTuple):
     """One sequence of tokens for each tree.
 
     Attributes:
-        tokens: the token strings.
+        tokens: the token strings. A label ``(`` and the bracket ``(`` are two tokens.
         token: int64 ``[tokens of all trees]``, index into ``tokens``.
         begin: int64 ``[trees + 1]``; the sequence of tree ``i`` is ``token[begin[i]:begin[i + 1]]``.
         node: int64 ``[tokens of all trees]``, the node of the forest whose label a token is, -1 for punctuation.
@@ -67,13 +67,13 @@ def punctuation(form: TokenForm) -> tuple[str, ...]:
 def write_tokens(
     forest: PostorderTrees, form: TokenForm, table: tuple[str, ...], word: NDArray[np.int64]
 ) -> TokenSequences:
-    """Write every tree as tokens.
+    """Write every tree as tokens. ``table`` ends in the punctuation of the form.
 
     A node writes some tokens when the reader enters it, some when the reader leaves it. Before node ``j`` is entered,
     the nodes before it in preorder have been entered, and of these all but its ancestors have been left: they are the
     nodes before its subtree in post-order.
     """
-    known = {token: index for index, token in enumerate(table)}
+    known = {token: index for index, token in enumerate(table)}  # the last of equal ones is punctuation
     is_inner = forest.arity > 0
     before, swaps = _words_before(forest, form)
     opens = is_inner & (_CLOSE in _PUNCTUATION[form])

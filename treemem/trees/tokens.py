@@ -17,14 +17,16 @@ __all__ = ["TokenForm", "TokenSequences", "flat_tokens", "forest_tokens", "token
 def token_table(vocabulary: Vocabulary, form: TokenForm) -> tuple[str, ...]:
     """Every token that trees of ``vocabulary`` can make, by its id; the leaves come first, with their own ids.
 
+    Punctuation comes last. A label ``(`` is another token than the bracket ``(``, so such a text may stand twice.
+
     Example:
         >>> token_table(Vocabulary(["x", "1"], [("Add", 2)]), "function")
         ('x', '1', 'Add', '(', ',', ')')
     """
     marks = punctuation(form)
     number = () if vocabulary.number is None else (vocabulary.number,)
-    labels = (*vocabulary.leaves, *number) if form in LEAVES_ALONE else vocabulary.labels
-    return tuple(dict.fromkeys([*labels, *marks]))
+    labels = dict.fromkeys((*vocabulary.leaves, *number) if form in LEAVES_ALONE else vocabulary.labels)
+    return (*labels, *marks)
 
 
 def forest_tokens(forest: Forest, form: TokenForm, vocabulary: Vocabulary | None = None) -> TokenSequences:
