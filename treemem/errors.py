@@ -181,6 +181,14 @@ def quoted(names: Iterable[object], most: int = 5) -> str:
     return ", ".join(shown[:most] + ["..."] * (len(shown) > most))
 
 
+def shown(value: object, longest: int = 100) -> str:
+    """Return the repr of data that a message shows, cut; its type, if it is too deep or a number too long for one."""
+    try:
+        return repr(value)[:longest]
+    except (RecursionError, ValueError):  # ValueError: an integer of more than 4,300 digits
+        return f"{type(value).__name__} data"
+
+
 def near_names(name: str, known: Iterable[str]) -> str:
     """A clause that names the known names nearest to ``name``, or nothing where none is near."""
     candidates = list(known)

@@ -81,6 +81,14 @@ def test_says_where_and_what_is_wrong(text: str, column: int, problem: str) -> N
     assert problem in caught.value.problem
 
 
+def test_quotes_and_backslashes_are_read_as_the_parser_reads_them() -> None:
+    texts = ['\ufeff( says ( " ( hi " ) ) )', '( a\\ 5" )', '( the ( " x ) )']
+    assert forest_of_bracketed(texts) == Forest.from_trees(parse_brackets(text, first="child") for text in texts)
+    for text in ('( " the" a )', r"( a \( )", "( a,( b c ) )", '["f"]'):
+        with pytest.raises(ParseError, match="line 2"):
+            forest_of_bracketed(["( a b )", text])
+
+
 def test_a_wrong_text_beyond_the_first_thousands_is_named_by_its_own_line() -> None:
     with pytest.raises(ParseError) as caught:
         forest_of_bracketed(["( a b )"] * 20_000 + ["( a"], first_line=2)

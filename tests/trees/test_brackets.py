@@ -61,6 +61,21 @@ def test_any_tree_reads_back_from_its_brackets(tree: Tree) -> None:
         ("(a(b)c)", Tree("a", [Tree("b"), Tree("c")])),
         ("x=nan", Tree("x=nan")),
         ('(f 5")', Tree("f", [Tree('5"')])),
+        ('(f " a)', Tree("f", ['"', "a"])),
+        ('(says " (X hi there) ")', Tree("says", ['"', Tree("X", ["hi", "there"]), '"'])),
+        ('(says " (X hi there)")', Tree("says", ['"', Tree("X", ["hi", "there"]), '"'])),
+        ("(NP (`` \") (JJ old) ('' \"))", Tree("NP", [Tree("``", ['"']), Tree("JJ", ["old"]), Tree("''", ['"'])])),
+        ('(" ")', Tree('"', ['"'])),
+        ('(S (" ") (X (a b)) (" "))', Tree("S", [Tree('"', ['"']), Tree("X", [Tree("a", ["b"])]), Tree('"', ['"'])])),
+        (
+            '(f "a b" " the" "yes " "(" ":)" "(see above)" "")',
+            Tree("f", ["a b", " the", "yes ", "(", ":)", "(see above)", ""]),
+        ),
+        (r"(NP \( a \))", Tree("NP", ["(", "a", ")"])),
+        (r"(f a\b c\)", Tree("f", ["a\\b", "c\\"])),
+        (r"(row \\)", Tree("row", ["\\\\"])),
+        ("(S (NP=2 (NN a) (NN b)) c)", Tree("S", [Tree("NP=2", [Tree("NN", ["a"]), Tree("NN", ["b"])]), "c"])),
+        ("\ufeff(f x)", Tree("f", ["x"])),
     ],
 )
 def test_brackets_are_read_as_written(text: str, tree: Tree | None) -> None:
@@ -89,7 +104,8 @@ def test_brackets_are_read_as_written(text: str, tree: Tree | None) -> None:
         ('(a "b"c)', 1, 7, "'c' after a quoted label; expected a space, a bracket or '=number'"),
         ('(a "b"=c)', 1, 7, "'=c' after a quoted label"),
         ('(a "b\\q")', 1, 6, "a wrong escape in a quoted label"),
-        ("(a=1 b)", 1, 2, "'a' has children and a value"),
+        ('("a"=1 b)', 1, 2, "'a' has children and a value"),
+        ('(a "b (c" d)', 1, 4, "a quoted label whose brackets do not match"),
         ("a=1e999", 1, 1, "must be finite"),
     ],
 )
@@ -152,3 +168,71 @@ def test_large_nonsense_is_answered_briefly(text: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse_brackets(text)
     assert len(str(caught.value)) < 400
+
+
+def test_numbers_are_values_if_asked() -> None:
+    tree = parse_brackets('(f 2 3.5 -1e3 (g .5) "7" x age=30 N=4 1,000)', number="N", values=False)
+    leaves = [(leaf.label, leaf.value) for leaf in tree.leaves()]
+    numbers = [("N", 2.0), ("N", 3.5), ("N", -1000.0), ("N", 0.5)]
+    assert leaves == [*numbers, ("7", None), ("x", None), ("age=30", None), ("N", 4.0), ("1,000", None)]
+    assert parse_brackets("(3 (2 It) fine)", number="N").label == "3"
+    assert parse_brackets("( 1 ( + 2 ) )", first="child", number="N") == Tree(
+        "X", [Tree("N", value=1), Tree("X", ["+", Tree("N", value=2)])]
+    )
+
+
+def test_a_value_that_nothing_reads_is_refused() -> None:
+    assert parse_brackets("(split age=30 yes)", values=False) == Tree("split", ["age=30", "yes"])
+    with pytest.raises(ParseError, match="'age' has a value, and no leaf has a value here; number names"):
+        parse_brackets('(split "age"=30 yes)', values=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ('["f","x"]', 'JSON; .*text="json"'),
+        ('{"label": "f", "children": ["x"]}', 'JSON; .*text="json"'),
+        ("[]", "JSON"),
+        ("['f','x']", "a Python literal"),
+        ("('f', 'x')", "a Python literal"),
+        ("x+y", 'an expression in infix; .*text="expression"'),
+        ("(x*y)", 'an expression in infix; .*text="expression"'),
+        ("x^2+y=y+x^2", 'an equation in infix; .*text="equation"'),
+        ("sin(x)", 'an expression in infix; .*text="expression"'),
+        ("f(x, y)", "an expression in infix; .*functions="),
+        ("x = y", 'an equation in infix; .*text="equation"'),
+        ("<math><mi>x</mi></math>", "XML"),
+        ("(A,B);", "Newick"),
+        ("(A:0.1,B:0.2)", "a list with commas"),
+        ("(A,(B,C))", "a list with commas"),
+        ("(f, x)", "a list with commas"),
+        ("{a{b}{c}}", "a tree in {}"),
+        ("[S [NP the] [VP sat]]", r"a tree in \[\]"),
+        (r"\frac{x}{y}", "LaTeX"),
+        ("[MAX 2 3 ]", 'ListOps; .*text="listops"'),
+        ("Equality sin Symbol:var_0 Integer:0", 'labels in preorder; .*text="preorder"'),
+    ],
+)
+def test_a_text_in_another_form_is_refused_with_the_form_that_it_looks_like(text: str, form: str) -> None:
+    with pytest.raises(ParseError, match=f"this looks like {form}"):
+        parse_brackets(text)
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["-", "N/A", "3.5", "-1e+5", "C++", "well-known", "[UNK]", "<unk>", "</s>", r"\alpha", "key=value", "24/7", "[MAX"],
+)
+def test_a_label_is_a_tree_of_one_node(label: str) -> None:
+    assert parse_brackets(label) == Tree(label)
+    assert parse_brackets(f"(f {label} a+b)") == Tree("f", [label, "a+b"])
+
+
+@pytest.mark.parametrize("label", ["a+b", "[]", '["f"]', "(x)", "<a>b</a>", "f,", "\\"])
+def test_a_label_that_looks_like_another_form_reads_back(label: str) -> None:
+    for tree in (Tree(label), Tree(label, ["x"]), Tree("f", [label])):
+        assert parse_brackets(str(tree)) == tree
+
+
+def test_brackets_without_labels_name_the_reader_of_them() -> None:
+    with pytest.raises(ParseError, match=r'first="child".*text="unlabelled"'):
+        parse_brackets("( ( a b ) c )")

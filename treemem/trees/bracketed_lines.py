@@ -6,6 +6,7 @@ What remains is to check that the ``(`` stand where the ``)`` say.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import ParseError
-from treemem.trees.brackets import CONSTITUENT, parse_brackets
+from treemem.trees.brackets import CONSTITUENT, has_escapes, parse_brackets
 from treemem.trees.forest import Forest
+from treemem.trees.label_text import VALUE_SUFFIX
 from treemem.trees.postorder import find_children, offsets, stack_sizes
 from treemem.trees.source_text import shorten
 
@@ -82,9 +84,9 @@ def forest_of_bracketed(
     word_number = WordNumbers({b"(": _OPEN, b")": _CLOSE})
     bare = [True, True]
 
-    def are_trees(words: Words) -> bool:
+    def are_trees(chunk: Sequence[str], words: Words) -> bool:
         bare.extend(_is_bare(_decoded(name)) for name in itertools.islice(word_number, len(bare), None))
-        return all(bare) and _are_binary(words)
+        return all(bare) and _are_binary(words) and all(map(_is_plain, chunk))
 
     def explain(text: str) -> None:
         if parse is not None:
@@ -116,7 +118,7 @@ def read_words(
     texts: Sequence[str],
     word_number: WordNumbers,
     marks: str,
-    are_well_formed: Callable[[Words], bool],
+    are_well_formed: Callable[[Sequence[str], Words], bool],
     check: Callable[[str], object],
     *,
     source: str,
@@ -129,7 +131,7 @@ def read_words(
         texts: what to read.
         word_number: the number of each word.
         marks: characters that are words of their own, with or without spaces around them.
-        are_well_formed: whether all texts with these words are good.
+        are_well_formed: whether all texts are good; given some texts and their words.
         check: raises ``ParseError`` for a bad text; called only to find the first bad one.
         source, first_line, lines: where the texts stand; see :func:`forest_of_bracketed`.
 
@@ -140,7 +142,7 @@ def read_words(
         chunk = texts[first : first + _TEXTS_AT_ONCE]
         if all(isinstance(text, str) for text in chunk):
             words = _split(chunk, word_number, marks)
-            if are_well_formed(words):
+            if are_well_formed(chunk, words):
                 yield words
                 continue
         for place, text in enumerate(chunk, start=first):
@@ -157,7 +159,7 @@ def _split(texts: Sequence[str], word_number: WordNumbers, marks: str) -> Words:
     """Number the words of texts. Bytes are split because they split at the spaces of ASCII only, as parsers do."""
     split = []
     for text in texts:
-        encoded = text.encode("utf-8", "surrogatepass")
+        encoded = text.encode("utf-8", "surrogatepass").removeprefix(codecs.BOM_UTF8)
         for mark in marks.encode():
             encoded = encoded.replace(b"%c" % mark, b" %c " % mark)
         split.append(encoded.split())
@@ -172,11 +174,19 @@ def _decoded(word: bytes) -> str:
 
 def _is_bare(word: str) -> bool:
     """Whether the word is a label as it stands, without quotes and without a value after ``=``."""
+    value = VALUE_SUFFIX.search(word) if "=" in word else None
+    return (word[0] != '"' or word == '"') and (value is None or value.start() == 0)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether the parser reads a text as its words, of which each is a label."""
+    if not any(mark in text for mark in ('"', "\\", ",(", "),")) and ("(" in text or text.strip().isalnum()):
+        return True
     try:
-        leaf = parse_brackets(word, first="child")
+        _check_binary(text)
     except ParseError:
         return False
-    return leaf.label == word
+    return True
 
 
 def _are_binary(words: Words) -> bool:
@@ -199,6 +209,7 @@ def _are_binary(words: Words) -> bool:
 def _check_binary(text: str) -> None:
     """Raise what is wrong with a text that is not a tree of bare words with two trees in each bracket."""
     parse_brackets(text, first="child")
+    text = text.removeprefix("\ufeff")
     pending: list[tuple[int, int]] = []
     children, opened = 0, 0
     for token in _TOKEN.finditer(text):
@@ -213,3 +224,5 @@ def _check_binary(text: str) -> None:
         elif not _is_bare(token.group()):
             raise ParseError(f"the leaf {shorten(token.group())} is no bare word", text, token.start(), "a bare word")
         children += 1
+    if has_escapes(text):
+        raise ParseError("a label in quotes, or a bracket after a backslash", text, 0, "bare words")

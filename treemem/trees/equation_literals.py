@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from treemem.errors import ParseError
 from treemem.trees.equation_labels import LEAF_LABELS, NUMBER
+from treemem.trees.number_text import MOST_DIGITS
 from treemem.trees.tree import Tree
-
-MOST_DIGITS = 1000
-"""Digits that one number may have; a longer one is refused."""
 
 LARGEST_EXPONENT = 9999
 """Largest exponent of ten, either sign, in scientific notation (``2.5e-3``)."""

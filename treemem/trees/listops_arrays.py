@@ -104,7 +104,7 @@ def expressions_of_lines(
     return join(parts)
 
 
-def _are_expressions(words: Words) -> bool:
+def _are_expressions(texts: Sequence[str], words: Words) -> bool:
     """Whether every text is an expression, plain or in the published brackets."""
     is_token = words.number < _OPEN
     begin = offsets(is_token)[words.begin]

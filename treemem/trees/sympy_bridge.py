@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from treemem.errors import GraphError, near_names
 from treemem.trees.equation_labels import EQUALITY, FUNCTION_ARITIES, NUMBER
-from treemem.trees.equation_literals import LEAVES, MINUS_ONE, MOST_DIGITS, RATIONAL_LEAVES, literal_leaf, literal_tree
+from treemem.trees.equation_literals import LEAVES, MINUS_ONE, RATIONAL_LEAVES, literal_leaf, literal_tree
 from treemem.trees.equation_names import (
     VARIABLE_LABEL,
     Functions,
@@ -20,6 +20,7 @@ from treemem.trees.equation_names import (
     variable_index,
     variable_name,
 )
+from treemem.trees.number_text import MOST_DIGITS
 from treemem.trees.source_text import shorten
 from treemem.trees.tree import Tree
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from treemem.errors import GraphError
+from treemem.errors import GraphError, shown
+from treemem.trees.label_text import format_label
+from treemem.trees.number_text import number_text
 
 if TYPE_CHECKING:
     import dgl
     import networkx
     import sympy
     from torch_geometric.data import Data
-
-VALUE_SUFFIX = re.compile(r"=[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
-"""The value behind the label of a leaf in brackets, as in ``label=2.5``."""
-
-_PLAIN_LABEL = re.compile(r"[^\s()\"]+\Z")
 
 
 def _is_label(child: object) -> bool:
@@ -66,7 +61,9 @@ class Tree:
         if isinstance(children, str):
             raise GraphError(f"the children of {label!r} must be several; put the single {children!r:.40} in a list")
         try:
-            subtrees: tuple[Any, ...] = tuple([Tree(str(child)) if _is_label(child) else child for child in children])
+            subtrees: tuple[Any, ...] = tuple(
+                [Tree(number_text(child)) if _is_label(child) else child for child in children]
+            )
         except TypeError as error:
             if isinstance(children, Iterable):
                 raise
@@ -87,7 +84,7 @@ class Tree:
             try:
                 number = float(value) + 0.0  # -0.0 and 0.0 are one number
             except (TypeError, ValueError, OverflowError) as error:
-                raise GraphError(f"the value of {label!r} must be a finite number, not {value!r:.40}") from error
+                raise GraphError(f"the value of {label!r} must be a finite number, not {shown(value, 40)}") from error
             if not math.isfinite(number):
                 raise GraphError(f"the value of {label!r} must be finite, not {number}")
             value = number
@@ -281,7 +278,7 @@ def format_brackets(tree: Tree) -> str:
         if node is None:
             parts.append(")")
             continue
-        label = _format_label(node.label)
+        label = format_label(node.label, is_inner=bool(node.children), is_root=not parts and not node.children)
         if node.value is not None:
             label += f"={node.value!r}"
         if node.children:
@@ -291,9 +288,3 @@ def format_brackets(tree: Tree) -> str:
         else:
             parts.append(f" {label}")
     return "".join(parts)[1:]
-
-
-def _format_label(label: str) -> str:
-    if _PLAIN_LABEL.match(label) and label.isprintable() and not ("=" in label and VALUE_SUFFIX.search(label)):
-        return label
-    return json.dumps(label)
