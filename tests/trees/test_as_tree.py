@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+import numpy as np
 import pytest
 
-from treemem.errors import GraphError, ParseError
+from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.trees import Forest, Tree, as_tree
 
 
@@ -155,3 +156,91 @@ def test_a_forest_is_made_of_graphs() -> None:
     assert list(Forest.from_trees([graph, "x"], labels=["x", "y", "f"])) == [*trees, Tree("x")]
     with pytest.raises(GraphError, match="item 0: a DGLGraph needs labels"):
         Forest.from_trees([graph])
+
+
+def test_numbers_and_arrays_of_numpy_are_trees() -> None:
+    data = np.array(
+        ["f", np.int64(3), np.array(["g", np.float32(0.1)], object), {"label": "h", "children": None}], object
+    )
+    assert str(as_tree(data)) == "(f 3 (g 0.1) h)"
+    children = np.array([{"label": "x", "value": None, "children": None}, np.int8(2)], object)
+    assert str(as_tree({"label": "f", "children": children})) == "(f x 2)"
+    assert as_tree(["f", np.int64(3)], number="N").children[0].value == 3.0
+
+
+def test_scalars_of_arrow_are_trees() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    assert str(as_tree(pyarrow.scalar(["f", "x"]))) == "(f x)"
+    assert str(as_tree(pyarrow.scalar({"label": "f", "value": 2}))) == "(f 2)"
+
+
+def test_an_empty_value_beside_children_says_nothing() -> None:
+    leaf = {"type": "Name", "value": "x", "children": []}
+    assert str(as_tree({"type": "Assign", "value": "", "children": [leaf]})) == "(Assign (Name x))"
+    assert as_tree({"type": "Pass", "value": "", "children": []}) == Tree("Pass")
+    assert as_tree({"type": "Str", "value": ""}) == Tree("Str", [""])
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"type": "Module", "children": [1, 4]}, "are whole numbers, .* py150"),
+        ([{"type": "Module", "children": [1]}, {"type": "Name", "value": "x"}], "py150"),
+        ({"type": "Return", "value": {"type": "Name"}}, "the value of 'Return' is .*; a value is a text or a number"),
+        (["f", float("nan")], "NaN is no tree: a value is missing"),
+        (["f", np.float32("nan")], "NaN is no tree"),
+        ("(f x y)", "this looks like brackets; parse_brackets"),
+        ('["f", "x"]', "this looks like JSON"),
+        (["f", 10**5000], "an integer of 16,610 bits"),
+        ([10**5000], "not list data"),
+    ],
+)
+def test_data_that_would_be_another_tree_are_refused(data: object, problem: str) -> None:
+    with pytest.raises(GraphError, match=problem):
+        as_tree(data)
+
+
+def test_deep_data_are_refused_by_their_type() -> None:
+    deep: object = {"label": "x"}
+    for _ in range(5000):
+        deep = {"label": "f", "children": [deep]}
+    for data in ({"label": 3, "children": [deep]}, [[deep]], {"label": "f", "value": deep}):
+        with pytest.raises(GraphError, match=r"(dict|list) data"):
+            as_tree(data)
+
+
+def test_children_are_integers_that_python_prints() -> None:
+    with pytest.raises(GraphError, match="an integer of 16,610 bits"):
+        Tree("f", [10**5000])
+    with pytest.raises(GraphError, match="must be a finite number, not int data"):
+        Tree("f", value=10**5000)
+
+
+@pytest.mark.parametrize("name", ["E", "I", "pi", "oo", "nan", "True", "1", "1/2", "-3", "2.5", "Symbol:E"])
+def test_symbols_named_like_constants_have_other_labels(name: str) -> None:
+    sympy = pytest.importorskip("sympy")
+    assert as_tree(sympy.Symbol(name)) == Tree(f"Symbol:{name}")
+
+
+def test_sympy_names_that_mean_two_things_are_told_apart_or_refused() -> None:
+    sympy = pytest.importorskip("sympy")
+    x = sympy.Symbol("x")
+    assert str(as_tree(sympy.Function("gamma")(x))) == "(Function:gamma x)"
+    assert str(as_tree(sympy.gamma(x))) == "(gamma x)"
+    assert as_tree(sympy.Dummy("x")) == Tree("Dummy:x") != as_tree(sympy.Symbol("_x"))
+    assert str(as_tree(sympy.Symbol("x y") + 1)) == '(Add 1 "x y")'
+    with pytest.raises(GraphError, match="two different symbols of this tree have the name 'x'"):
+        as_tree(x + sympy.Symbol("x", positive=True))
+    with pytest.raises(GraphError, match="two different symbols"):
+        as_tree(sympy.Dummy("x") + sympy.Dummy("x"))
+    with pytest.raises(GraphError, match="an integer of 19,053 bits"):
+        as_tree(sympy.factorial(2000) + x)
+
+
+def test_texts_of_a_forest_may_have_another_form() -> None:
+    forest = Forest.from_trees(["( - ( -4 6 ) )"], text="unlabelled")
+    assert str(forest[0]) == "(X - (X -4 6))"
+    assert str(Forest.from_trees(["x+1"], text="expression")[0]) == "(Add Symbol:var_0 Integer:1)"
+    with pytest.raises(RecipeError, match=r'look unlabelled.*text="unlabelled".*text="labelled"'):
+        Forest.from_trees(["( - ( -4 6 ) )", "( + ( -10 9 ) )"])
+    assert str(Forest.from_trees(["( - ( -4 6 ) )"], text="labelled")[0]) == "(- (-4 6))"

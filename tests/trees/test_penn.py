@@ -30,6 +30,10 @@ def written(folder: Path, text: str, name: str = "wsj.mrg") -> Path:
     return path
 
 
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    assert [str(tree) for tree in read_penn_trees(written(tmp_path, "\ufeff(S (PRP I) (VBP go))"))] == ["(S i go)"]
+
+
 def test_the_published_filter_keeps_words_and_phrases_of_several(tmp_path: Path) -> None:
     assert len(WORD_TAGS) == 36
     assert [str(tree) for tree in read_penn_trees(written(tmp_path, TEXT))] == [

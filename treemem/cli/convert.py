@@ -45,7 +45,7 @@ def _run(options: Namespace) -> None:
 
 def _text_of(path: str, option: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{option} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError, ParseError
 from treemem.trees.as_tree import as_tree
-from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest_arrays import (
     ForestArrays,
     check_nodes,
@@ -29,13 +28,16 @@ from treemem.trees.postorder import PostorderTrees, concatenated_ranges, offsets
 from treemem.trees.token_layout import TokenForm, TokenSequences, punctuation, write_tokens
 from treemem.trees.tree import Tree, bridge_to, tree_from_postorder
 
+if TYPE_CHECKING:
+    from treemem.trees.text_forms import TextForm
+
 VECTOR = "vector"
 """The name in ``node_data`` of the row that a node has in ``Forest.vectors``."""
 SEQUENCE = "Sequence"
 """The label of the root of a flat tree, whose leaves are the tokens of a sequence."""
 
 
-def _trees_of(items: Iterable[Any], labels: Sequence[str] | None) -> Iterator[Tree]:
+def _trees_of(items: Iterable[Any], labels: Sequence[str] | None, parse: Callable[[str], Tree]) -> Iterator[Tree]:
     """Yield the trees of items in the forms that :meth:`Forest.from_trees` takes."""
     for place, item in enumerate(items):
         if isinstance(item, Tree):
@@ -50,7 +52,7 @@ def _trees_of(items: Iterable[Any], labels: Sequence[str] | None) -> Iterator[Tr
                     raise GraphError("the graph holds no tree")
                 yield from found
             else:
-                yield parse_brackets(item) if isinstance(item, str) else as_tree(item)
+                yield parse(item) if isinstance(item, str) else as_tree(item)
         except ParseError as error:
             raise error.at(place + 1) from error
         except GraphError as error:
@@ -108,6 +110,7 @@ class Forest(PostorderTrees):
         cls,
         trees: Iterable[Any],
         *,
+        text: TextForm = "brackets",
         labels: Sequence[str] | None = None,
         node_data: Mapping[str, ArrayLike] | None = None,
         tree_data: Mapping[str, ArrayLike] | None = None,
@@ -118,6 +121,9 @@ class Forest(PostorderTrees):
             trees: the trees, in order: each a :class:`Tree`; a text in brackets such as ``"(f x y)"``; nested lists,
                 dictionaries or another form of :func:`~treemem.trees.as_tree`; or a ``DGLGraph`` of one or more trees
                 (:func:`~treemem.trees.forest_from_dgl`).
+            text: the form of the texts: ``"brackets"`` such as ``(f x y)``, ``"unlabelled"`` brackets such as
+                ``( ( a b ) c )``, ``"json"``, ``"expression"``, ``"equation"``, ``"preorder"``, ``"listops"`` or
+                ``"logic"``. ``"labelled"``: as ``"brackets"``, for texts that look unlabelled and are not.
             labels: for graphs, the labels that their node field ``label`` indexes.
             node_data: name to one entry per node, all trees' nodes in post-order.
             tree_data: name to one entry per tree.
@@ -125,15 +131,19 @@ class Forest(PostorderTrees):
         Raises:
             GraphError: a single tree, an item that is not a tree, or data of the wrong length or type.
             ParseError: a text that is not a tree; its ``line`` is its position, from 1.
+            RecipeError: texts in brackets that look unlabelled.
         """
         if not isinstance(trees, Iterable) or isinstance(trees, (str, Mapping)):
             raise GraphError(f"a list of trees is needed, not {trees!r:.100}; put a single tree in a list")
+        from treemem.trees.text_forms import TextReader
+
+        reader = TextReader(text)
         table: dict[str, int] = {}
         label: list[int] = []
         arity: list[int] = []
         value: list[float | None] = []
         begin = [0]
-        for tree in _trees_of(trees, labels):
+        for tree in _trees_of(trees, labels, reader.parse):
             nodes, pending = [], [tree]
             while pending:
                 node = pending.pop()
@@ -145,7 +155,7 @@ class Forest(PostorderTrees):
             value.extend([node.value for node in nodes])
             begin.append(len(label))
         has_values = any(number is not None for number in value)
-        return cls(
+        forest = cls(
             tuple(table),
             np.array(label, np.int32),
             np.array(arity, np.int32),
@@ -154,6 +164,8 @@ class Forest(PostorderTrees):
             checked_data("node_data", node_data, len(label)),
             checked_data("tree_data", tree_data, len(begin) - 1),
         )
+        reader.check_brackets(forest)
+        return forest
 
     @classmethod
     def from_arrays(
@@ -445,7 +457,7 @@ class Forest(PostorderTrees):
         if form == "leaves" and self.is_flat:
             node, begin = self.flat_nodes()
             return TokenSequences(self.labels, self.label[node].astype(np.int64), begin, node)
-        table = tuple(dict.fromkeys([*self.labels, *punctuation(form)]))
+        table = (*self.labels, *punctuation(form))
         return write_tokens(self, form, table, self.label.astype(np.int64))
 
     def to_parquet(self, path: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Collection, Iterator
@@ -74,7 +75,7 @@ class _Open:
 
 
 def _trees_of(file: Path, tags: Collection[str] | None, normalize: bool) -> Iterator[Tree]:
-    content = read_source(file)
+    content = read_source(file).removeprefix(codecs.BOM_UTF8)
     try:
         text = decode_source(content)
     except ParseError as error:
