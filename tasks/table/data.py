@@ -15,23 +15,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_choice
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row, near_names, quoted
 from treemem.model import check_frame, is_data_frame
 from treemem.records import Record, format_of, read_records
 from treemem.trees.as_tree import as_tree
-from treemem.trees.brackets import parse_brackets
-from treemem.trees.equation_parser import parse_equation, parse_expression
 from treemem.trees.forest import Forest
-from treemem.trees.listops import parse_listops
-from treemem.trees.logic import parse_logic
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
-from treemem.trees.preorder import parse_preorder
 from treemem.trees.record_reader import RecordReader, is_missing, split_of
+from treemem.trees.text_forms import TextForm, TextReader
 from treemem.trees.tree import Tree
 
 SPLIT = "split"
-TextForm = Literal["brackets", "json", "expression", "equation", "preorder", "listops", "logic"]
 ClassName = str | bool | int | float
 MISSING_WORDS = frozenset(
     ("N/A", "n/a", "#N/A", "<NA>", "NA", "NULL", "null", "NaN", "nan", "None")  # pandas reads these as missing
@@ -47,14 +41,6 @@ _TRUTH = {"true": True, "false": False}
 _WORD = re.compile(r"[^\s()\[\]{},;:\"]+")
 _IN_QUOTES = re.compile(r'"[^"]+"')
 _NAME = re.compile(r"[A-Za-z_][\w .-]*")
-PARSERS: dict[str, Callable[[str], Tree]] = {
-    "brackets": parse_brackets,
-    "expression": parse_expression,
-    "equation": parse_equation,
-    "preorder": parse_preorder,
-    "listops": parse_listops,
-    "logic": parse_logic,
-}
 
 
 @dataclass(frozen=True)
@@ -146,7 +132,7 @@ class TableRecords(RecordReader):
     Args:
         tree: name of the column.
         text: how its texts describe trees.
-        number: label of leaves that keep numbers as values, in texts in JSON and in nested data.
+        number: label of leaves that keep numbers as values, in texts and in nested data.
         target: names of the columns that follow in a text file without a header.
 
     Raises:
@@ -159,7 +145,7 @@ class TableRecords(RecordReader):
     target: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        checked_choice("text", self.text, (*PARSERS, "json"))
+        self.texts = TextReader(self.text, self.number, values=False)
 
     @property
     def text_fields(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -207,13 +193,7 @@ class TableRecords(RecordReader):
         Raises:
             ParseError, GraphError, VocabularyError: it describes none.
         """
-        if self.text != "json":
-            return PARSERS[self.text](text)
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ParseError(f"this is not JSON: {error}", text[:100]) from error
-        return as_tree(data, number=self.number)
+        return self.texts.parse(text)
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         cell = fields.get(self.tree)
@@ -231,11 +211,14 @@ class TableRecords(RecordReader):
         return as_tree(example, number=self.number)
 
 
-def read_table(source: Any, reader: TableRecords, target: Sequence[str], format: str | None = None) -> Table:
+def read_table(
+    source: Any, reader: TableRecords, target: Sequence[str], format: str | None = None, *, for_training: bool = False
+) -> Table:
     """Return the rows of a file, whose format its name tells by default, of a DataFrame, or of mappings.
 
     Raises:
-        RecipeError: the file does not exist, there is no row, or a column is missing.
+        RecipeError: the file does not exist, there is no row, or a column is missing; for training, the column of trees
+            as a whole seems to be in another form.
         ParseError, GraphError, VocabularyError: a tree that cannot be read, with its row.
     """
     name, where = "", "row"
@@ -273,6 +256,11 @@ def read_table(source: Any, reader: TableRecords, target: Sequence[str], format:
     if not trees:
         raise RecipeError(f"{name}there is no row")
     forest = forest_of_nodes(trees)
+    if for_training:
+        try:
+            reader.texts.check_column(forest)
+        except RecipeError as error:
+            raise RecipeError(f"{name}column {reader.tree!r}: {error}") from error
     targets = [_typed(values, is_plain_text) for values in targets]
     return Table(forest, targets, np.array(splits) if any(splits) else None, lines, where)
 

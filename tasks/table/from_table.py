@@ -44,7 +44,7 @@ def task_from_table(
     """
     target = (target,) if isinstance(target, str) else tuple(target)
     reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"), target)
-    table = read_table(source, reader, target)
+    table = read_table(source, reader, target, for_training=True)
     if kind is None:
         kind = _kind_of(table)
         _logger.info("%s read as %s; kind= names another kind", ", ".join(target), kind)

@@ -53,9 +53,10 @@ class TableTask(Task):
         path: the table, a file in CSV, JSONL, Parquet or text.
         tree: the column of the trees.
         target: the columns to predict.
-        text: the form of the trees in texts: ``"brackets"`` such as ``(f x y)``, ``"json"``, ``"expression"``,
-            ``"equation"``, ``"preorder"``, ``"listops"`` or ``"logic"``.
-        number: label of leaves that keep numbers as values, in JSON and nested data; by default numbers are labels.
+        text: the form of the trees in texts: ``"brackets"`` such as ``(f x y)``, ``"unlabelled"`` brackets such as
+            ``( ( a b ) c )``, ``"json"``, ``"expression"``, ``"equation"``, ``"preorder"``, ``"listops"`` or
+            ``"logic"``. ``"labelled"``: as ``"brackets"``, for texts that look unlabelled and are not.
+        number: label of leaves that keep numbers as values; by default numbers are labels.
         unknown: a leaf, such as ``"<unk>"``, that replaces unknown leaves; None: an unknown leaf is an error. The
             vector of this leaf is not trained, so do not trust predictions with it.
         kinds: ``"label"``: inner nodes of the same label and arity share parameters. ``"arity"``: all inner nodes of
@@ -91,7 +92,7 @@ class TableTask(Task):
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         source = self.path if self.table is None else self.table
         if source is not None and not isinstance(source, Table):
-            object.__setattr__(self, "table", read_table(source, self.reader, self.target))
+            object.__setattr__(self, "table", read_table(source, self.reader, self.target, for_training=True))
         if self.table is not None:
             self._describe(self.table)
 

@@ -16,7 +16,7 @@ from documentation.page_blocks import DOCS
 from toy_task import MoreX, toy_data
 
 import treemem
-from treemem import Tree, TreeBatch, TreePredictor, Vocabulary, dgl_import, predict_file
+from treemem import Forest, Tree, TreeBatch, TreePredictor, Vocabulary, dgl_import, predict_file
 from treemem.explore import explore
 from treemem.networks import NetworkConfig
 from treemem.nn import ONLSTM, EqualityHead, TreeLSTM, TreeNetwork
@@ -24,6 +24,7 @@ from treemem.ops import compile_mode, native
 from treemem.records import read_records
 from treemem.runs import TrainingOptions, fit, load_recipe
 from treemem.trees import parse_brackets, parse_equation
+from treemem.trees.text_forms import TextReader
 
 VOCABULARY = Vocabulary(["x", "y"], [("Add", 2)])
 WORDS = Vocabulary(["the", "cat", "sat"], [("S", 2), ("NP", 2)])
@@ -49,6 +50,10 @@ def of_texts() -> Iterator[str]:
     for text in ("x + = y", "2x = x + x", "sinn(x) = y"):
         yield message(lambda text=text: parse_equation(text))  # type: ignore[misc]
     yield message(lambda: parse_brackets("(S (NP the cat) (VP sat)"))
+    yield message(lambda: parse_brackets('["f","x"]'))
+    yield message(lambda: Forest.from_trees(["( - ( -4 6 ) )"]))
+    letters = TextReader("brackets", "Number")
+    yield message(lambda: letters.check_column(Forest.from_trees([letters.parse("(f x y)")])))
     yield message(lambda: treemem.load_pretrained().predict("x = x"))
 
 

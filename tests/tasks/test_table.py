@@ -20,7 +20,7 @@ from treemem.networks import NetworkConfig
 from treemem.predict import TreePredictor, predict_file
 from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.tasks.table import TableDataOptions, TableRegression, task_from_table
-from treemem.trees import Tree, parse_brackets
+from treemem.trees import Tree, Vocabulary, parse_brackets
 
 OPTIONS = TrainingOptions(epochs=8, batch_size=16, learning_rate=0.02, threads=1, seed=3)
 
@@ -616,3 +616,31 @@ def test_a_metric_that_validation_reports_may_choose_the_best_epoch(
         fit(task, network, data, wrong, output=tmp_path / "wrong")
     with pytest.raises(RecipeError, match=r"training\.monitor needs validation examples"):
         fit(task, network, task.make_data(TableDataOptions(validation=0)), options, output=tmp_path / "none")
+
+
+def test_numbers_in_brackets_are_values_if_asked() -> None:
+    rows = [{"tree": f"(f {number} x)", "y": 2.0 * number + 0.5} for number in range(8)]
+    task = task_from_table(rows, tree="tree", target="y", number="Number")
+    assert task.vocabulary == Vocabulary(["x"], [("f", 2)], number="Number")
+    assert task.table.forest.value[::3].tolist() == list(range(8))
+    with pytest.raises(RecipeError, match="column 'tree': number='Number' has no effect"):
+        task_from_table([{"tree": "(f x)", "y": 0.5}], tree="tree", target="y", number="Number")
+
+
+def test_a_leaf_that_ends_in_a_number_is_a_category() -> None:
+    rows = [{"tree": "(split age=30 yes)", "y": "a"}, {"tree": "(split age=40 no)", "y": "b"}]
+    assert task_from_table(rows, tree="tree", target="y").vocabulary.leaves == ("age=30", "age=40", "no", "yes")
+
+
+def test_brackets_without_labels_are_read_if_asked_and_refused_in_training() -> None:
+    rows = [{"tree": "( - ( -4 6 ) )", "y": "a"}, {"tree": "( + ( -10 9 ) )", "y": "b"}]
+    with pytest.raises(RecipeError, match="column 'tree': these brackets look unlabelled"):
+        task_from_table(rows, tree="tree", target="y")
+    task = task_from_table(rows, tree="tree", target="y", text="unlabelled")
+    assert [str(tree) for tree in task.table.forest] == ["(X - (X -4 6))", "(X + (X -10 9))"]
+    assert str(task.parse("( - ( 1 2 ) )")) == "(X - (X 1 2))"
+
+
+def test_json_of_thousands_of_levels_is_read() -> None:
+    rows = [{"tree": '["f",' * 3000 + '"x"' + "]" * 3000, "y": "a"}, {"tree": '"x"', "y": "b"}]
+    assert task_from_table(rows, tree="tree", target="y", text="json").table.forest.height().max() == 3000
