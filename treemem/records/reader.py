@@ -241,12 +241,13 @@ def _csv_records(check: _CheckColumns, stream: IO[bytes]) -> Iterator[Record]:
             continue
         if not is_ended and _seems_cut(row, least):
             raise cut_off(error.text if error else ",".join(row)).at(line)
-        cells = _without_blank_end(row, len(header))
+        cells = row if len(row) <= len(header) else _without_blank_end(row, len(header))
         if error is None and not least <= len(cells) <= len(header):
             problem = f"{len(cells)} cells, and the header names {len(header)}"
             error = ParseError(problem, ",".join(cells), 0, shortened(",".join(header)))
         fields = _id_alone(header, cells) if error else dict(zip(header, cells, strict=False))
-        fields.pop("", None)
+        if "" in fields:
+            del fields[""]
         yield Record(line, fields, error)
 
 
@@ -330,7 +331,7 @@ def _csv_rows(lines: Iterator[Line]) -> Iterator[_Row]:
 
 def _late_quote_error(text: str, cells: Sequence[str]) -> ParseError | None:
     """Return the error of a row such as ``x, "y"``, whose second cell would be the text ``"y"`` with its quotes."""
-    found = _QUOTE_AFTER_SPACE.search(text)
+    found = _QUOTE_AFTER_SPACE.search(text) if '"' in text else None  # most rows have no quotes
     if found is None or not any(cell[:1].isspace() and cell.lstrip().startswith('"') for cell in cells):
         return None
     return ParseError("a quote after a space", text, found.end() - 1, "a quote right after the comma")
