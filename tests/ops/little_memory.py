@@ -69,6 +69,7 @@ def main() -> None:
         while isinstance(found, Exception):
             errors.append(found)
             found, spare = with_at_most(spare, network), 2 * spare
+            assert spare < 1 << 29, f"{name} needs too much memory"
         if name in {"OrderedMemory", "CRvNN"}:  # which take most of their memory in C++
             assert any(isinstance(each, OutOfMemoryError) for each in errors), name
         for own, expected in zip(found, results(network, 32), strict=True):

@@ -15,7 +15,7 @@ from tree_networks import NETWORKS, make
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem import RecipeError
-from treemem.nn import StackTreeLSTM, TreeLayer, TreeLSTM
+from treemem.nn import StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM
 from treemem.ops import compile_mode, compile_steps, native, native_levels
 from treemem.ops.threads import torch_threads
 from treemem.schedule.tree_batch import TreeBatch
@@ -176,3 +176,19 @@ def test_an_unknown_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TREEMEM_COMPILE", "yes")
     with pytest.raises(RecipeError, match="TREEMEM_COMPILE='yes'"):
         compile_mode.native_wanted()
+
+
+@needs_compiler
+@pytest.mark.usefixtures("unset_memory_is_nan")
+def test_nodes_of_very_many_children_are_as_in_torch() -> None:
+    arity = 12_000
+    vocabulary = Vocabulary(["x", "y"], [("s", arity), ("s", 2)])
+    pair = Tree("s", [Tree("x"), Tree("y")])
+    wide = Tree("s", [pair, *[Tree("x"), Tree("y")] * (arity // 2 - 1), pair])
+    trees = TreeBatch.from_trees([wide] * 3, vocabulary, share_subtrees=False)
+    torch.manual_seed(0)
+    layer = StackTreeRNN(8, vocabulary, stack_size=3, max_arity=arity).double()
+    with torch_threads(2):
+        found = results(layer, trees, "fused")
+    with compile_steps(False):
+        assert_same(found, results(layer, trees, "fused"), "")
