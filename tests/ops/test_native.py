@@ -77,9 +77,9 @@ def test_a_matrix_too_wide_for_blas_is_refused() -> None:
         loaded().wide_product()
 
 
-def test_the_exponential_is_defined_for_all_numbers(tmp_path: Path) -> None:
+def test_the_exponential_of_nan_shifts_no_negative_number(tmp_path: Path) -> None:
     program, folder = tmp_path / "exponentials", Path(native.__file__).parent
-    checks = ["-fsanitize=shift,float-cast-overflow", "-fsanitize-undefined-trap-on-error"]
+    checks = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
     command = [*compile_mode.compiler(), "-std=c++17", "-fopenmp", *checks, f"-I{folder}"]
     subprocess.run([*command, str(Path(__file__).with_name("exponentials.cpp")), "-o", str(program)], check=True)
     assert subprocess.run([str(program)], check=False).returncode == 0

@@ -213,7 +213,7 @@ inline void split_exponential(float x, float& power, float& rest) {
   float y = 1.f / 5040;
   y = y * r + 1.f / 720, y = y * r + 1.f / 120, y = y * r + 1.f / 24, y = y * r + 1.f / 6, y = y * r + 0.5f;
   rest = (y * r + 1.f) * r;
-  const int32_t bits = (static_cast<int32_t>(n > -126.f ? n : -126.f) + 127) << 23;  // of NaN too: `rest` stays NaN
+  const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;  // any for NaN: `rest` stays NaN
   std::memcpy(&power, &bits, sizeof power);
 }
 inline void split_exponential(double x, double& power, double& rest) {
@@ -225,7 +225,7 @@ inline void split_exponential(double x, double& power, double& rest) {
   y = y * r + 1. / 40320, y = y * r + 1. / 5040, y = y * r + 1. / 720, y = y * r + 1. / 120, y = y * r + 1. / 24;
   y = y * r + 1. / 6, y = y * r + 0.5;
   rest = (y * r + 1.) * r;
-  const int64_t bits = (static_cast<int64_t>(n > -1022. ? n : -1022.) + 1023) << 52;
+  const uint64_t bits = static_cast<uint64_t>(static_cast<int64_t>(n) + 1023) << 52;
   std::memcpy(&power, &bits, sizeof power);
 }
 
