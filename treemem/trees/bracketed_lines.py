@@ -86,7 +86,7 @@ def forest_of_bracketed(
 
     def are_trees(chunk: Sequence[str], words: Words) -> bool:
         bare.extend(_is_bare(_decoded(name)) for name in itertools.islice(word_number, len(bare), None))
-        return all(bare) and _are_binary(words) and all(map(_is_plain, chunk))
+        return all(bare) and _are_binary(words) and _are_plain(chunk)
 
     def explain(text: str) -> None:
         if parse is not None:
@@ -176,6 +176,13 @@ def _is_bare(word: str) -> bool:
     """Whether the word is a label as it stands, without quotes and without a value after ``=``."""
     value = VALUE_SUFFIX.search(word) if "=" in word else None
     return (word[0] != '"' or word == '"') and (value is None or value.start() == 0)
+
+
+def _are_plain(texts: Sequence[str]) -> bool:
+    joined = " ".join(texts)
+    if not any(mark in joined for mark in ('"', "\\", ",(", "),")):
+        return all([_is_plain(text) for text in texts if "(" not in text])
+    return all(map(_is_plain, texts))
 
 
 def _is_plain(text: str) -> bool:
