@@ -181,7 +181,7 @@ def _is_bare(word: str) -> bool:
 def _are_plain(texts: Sequence[str]) -> bool:
     joined = " ".join(texts)
     if not any(mark in joined for mark in ('"', "\\", ",(", "),")):
-        return all([_is_plain(text) for text in texts if "(" not in text])
+        return all(_is_plain(text) for text in texts if "(" not in text)
     return all(map(_is_plain, texts))
 
 
