@@ -1,4 +1,4 @@
-"""Make a packaged model of the task from a run of a study: half-precision weights and a card.
+"""Make a packaged model of the task from a run of a study: half-precision weights and a card with their scores.
 
 ``python -m treemem.tasks.equation_verification.packaging RUN [NAME]`` makes the model
 ``load_pretrained("equation_verification/NAME")``, or the task's own; ``RUN`` as in the records, such as
@@ -21,7 +21,8 @@ from treemem.checkpoint import pretrained_folder
 from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
 from treemem.metrics.score import Score
-from treemem.runs import TrainingOptions, recorded_scores
+from treemem.runs import TrainingOptions
+from treemem.runs.evaluate import evaluate
 from treemem.runs.study import read_study, recorded_model
 from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks.equation_verification.task import EquationVerification
@@ -32,6 +33,9 @@ CARD = "CARD.md"
 METRICS = ("accuracy", "precision", "recall")
 _ALWAYS_LISTED = ("epochs", "batch_size", "learning_rate", "weight_decay", "seed")
 _TITLES = {
+    "test": "generated like the training equations, depth 8-13",
+    "deeper": "version 1, depth 14-20",
+    "deep_validation": "version 1, depth 8-13, chosen on",
     "general_deep": "published-style, depth 8-13",
     "general_deeper": "published-style, depth 14-20",
     "textbook_development": "textbooks, rules of the training",
@@ -41,13 +45,16 @@ _TITLES = {
 _FEW = 1000  # a rarer label is hardly learnt
 
 
-def package_model(record: Mapping[str, Any], runs: Path, equations: Forest, folder: Path) -> None:
+def package_model(
+    record: Mapping[str, Any], runs: Path, equations: Forest, files: Mapping[str, Forest], folder: Path
+) -> None:
     """Write the model of a recorded run of a study in half precision, with its card.
 
     Args:
         record: of the run.
         runs: folder of the runs of the study.
         equations: the data of the run.
+        files: more equations to score, by the names that the study has for them.
         folder: where to write; replaces a model that is there.
 
     Raises:
@@ -62,14 +69,23 @@ def package_model(record: Mapping[str, Any], runs: Path, equations: Forest, fold
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         made, former = Path(temporary) / "made", Path(temporary) / "former"
         checkpoint.save(made, model)
-        (made / CARD).write_text(model_card(record, equations), encoding="utf-8")
+        packaged = checkpoint.load(made)  # computes in single precision, with the rounded weights
+        scores = {"test": evaluate(packaged, equations, split="test", progress=False).scores}
+        scores |= {name: evaluate(packaged, forest, progress=False).scores for name, forest in files.items()}
+        (made / CARD).write_text(model_card(record, equations, scores), encoding="utf-8")
         if folder.exists():
             folder.rename(former)
         made.rename(folder)
 
 
-def model_card(record: Mapping[str, Any], equations: Forest) -> str:
-    """Return the card of the model of a recorded run as Markdown; ``equations`` are the data of the run."""
+def model_card(record: Mapping[str, Any], equations: Forest, scores: Mapping[str, list[Score]]) -> str:
+    """Return the card of a packaged model as Markdown.
+
+    Args:
+        record: of its run.
+        equations: the data of the run.
+        scores: of the packaged weights, on the split ``"test"`` and on files by name.
+    """
     training_part = equations[equations.tree_data["split"] == "train"]
     counts = np.bincount(training_part.label, minlength=len(training_part.labels))
     learnt = {label: int(count) for label, count in zip(training_part.labels, counts, strict=True) if count}
@@ -77,20 +93,15 @@ def model_card(record: Mapping[str, Any], equations: Forest) -> str:
     rare = [f"{label} ({count})" for label, count in learnt.items() if count < _FEW]
     labels = ", ".join(common) + (f"; rarely also (with counts) {', '.join(rare)}" if rare else "")
     deepest = int(training_part.height()[training_part.begin[1:] - 1].max())
-    others = [name for name in record["scores"] if name.startswith(("general", "textbook", "published"))]
-    files = {"test": "generated like the training equations, depth 8-13", "deeper": "version 1, depth 14-20"}
-    files |= {name: _TITLES.get(name, name.replace("_", " ")) for name in others}
     rows = [
-        [title, str(score.examples), *_cells(score)]
-        for name, title in files.items()
-        if name in record["scores"]
-        for score in [recorded_scores(record, name)[-1]]
+        [_TITLES.get(name, name.replace("_", " ")), str(found[-1].examples), *_cells(found[-1])]
+        for name, found in scores.items()
     ]
     read_out = record["task"]["read_out"]
     near = (
         " It may call two numbers equal that are near each other, above all large ones." if read_out == "values" else ""
     )
-    by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in recorded_scores(record, "test")]
+    by_depth = [[str(score.group), percent_of(score.accuracy, None)] for score in scores["test"]]
     defaults = asdict(TrainingOptions())
     training = {
         name: value
@@ -110,7 +121,7 @@ It predicts whether the two sides of an equation are equal.
 - Made by `treemem reproduce equation_verification {record["run"].partition("/")[0]}`:
   run `{record["run"]}`.
 
-Scores in percent, computed in single precision, before the weights were rounded to half precision:
+Scores of these weights in percent, computed in single precision:
 
 {markdown_table([["equations", "number", *METRICS], *rows])}
 
@@ -133,8 +144,10 @@ def _cells(score: Score) -> list[str]:
     return [percent_of(value, None) if not place or score.majority < 1 else "" for place, value in enumerate(values)]
 
 
-def main(run: str, name: str, runs: Path, results: Path) -> None:
+def main(run: str, name: str, runs: Path, results: Path, files: Mapping[str, Path]) -> None:
     """Make a packaged model from a run of a study.
+
+    The card has the scores on the files of the study; on those of the user, only if ``files`` has their paths.
 
     Raises:
         RecipeError: there is no record of the run in ``results``.
@@ -144,16 +157,19 @@ def main(run: str, name: str, runs: Path, results: Path) -> None:
     if record is None:
         raise RecipeError(f"there is no record of the run {run!r} in {results}; name one as the records do")
     folder = runs / EquationVerification.name
-    equations = DataSets(study, folder / "data")[record["data"]["name"]]
+    sets = DataSets(study, folder / "data", files=files)
+    scored = {name: sets[name] for name in study.files if sets.has(name)}
     task = EquationVerification.name
     place = pretrained_folder(f"{task}/{name}" if name else task)
     assert place is not None  # the task is in a file
-    package_model(record, folder, equations, place)
+    package_model(record, folder, sets[record["data"]["name"]], scored, place)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description="Package the model of a run.")
     parser.add_argument("run", help="a run of the records, such as values/TreeCell/seed-12093; its folder is in runs/")
     parser.add_argument("name", nargs="?", default="", help="of the packaged model; default: the model of the task")
+    parser.add_argument("--files", nargs="*", default=[], metavar="NAME=PATH", help="more files of the study to score")
     given = parser.parse_args()
-    main(given.run, given.name, Path("runs/reproduce"), Path("docs/results/equation_verification"))
+    files = {name: Path(path) for name, _, path in (each.partition("=") for each in given.files)}
+    main(given.run, given.name, Path("runs/reproduce"), Path("docs/results/equation_verification"), files)

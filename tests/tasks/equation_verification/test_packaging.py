@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 import treemem
 from treemem.checkpoint import load_pretrained, pretrained_folder, pretrained_names
 from treemem.errors import CheckpointError, RecipeError
+from treemem.model import Model
 from treemem.runs import StudyRun, TrainingOptions, read_study, run_study
+from treemem.runs.evaluate import evaluate
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.packaging import package_model
 from treemem.tasks.equation_verification.task import EquationVerification
@@ -32,18 +35,32 @@ def study(tmp_path_factory: pytest.TempPathFactory, equations: Forest) -> Path:
     return folder
 
 
+def _accuracy(model: Model, equations: Forest, split: str | None) -> str:
+    return f"{100 * evaluate(model, equations, split=split, progress=False).overall.accuracy:.2f}"
+
+
+def _scores_of_card(card: str) -> dict[str, str]:
+    """The accuracies of the first table of a card."""
+    lines = card.split("| equations")[1].split("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {title: accuracy for title, _, accuracy, *_ in cells}
+
+
 def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, equations: Forest, tmp_path: Path) -> None:
     folder = tmp_path / "pretrained"
-    for _ in range(2):  # the second replaces the first
-        package_model(read_study(study / "best.jsonl")[0], study / "runs", equations, folder)
-    half = treemem.load(folder)
-    assert {str(parameter.dtype) for parameter in half.parameters()} == {"torch.float16"}
-    whole = treemem.load(study / "runs" / "best" / "small")
-    np.testing.assert_allclose(half.float().predict(TEXTS), whole.predict(TEXTS), atol=2e-3)
     record = read_study(study / "best.jsonl")[0]
+    for _ in range(2):  # the second replaces the first
+        package_model(record, study / "runs", equations, {"textbook_heldout": equations[:100]}, folder)
+    half = treemem.load(folder)
+    assert {str(weight.dtype) for weight in load_file(folder / "model.safetensors").values()} == {"torch.float16"}
+    whole = treemem.load(study / "runs" / "best" / "small")
+    np.testing.assert_allclose(half.predict(TEXTS), whole.predict(TEXTS), atol=2e-3)
     card = (folder / "CARD.md").read_text(encoding="utf-8")
     assert record["data"]["hash"] in card
-    assert f"{100 * record['scores']['test']['accuracy'][-1]:.2f}" in card
+    assert _scores_of_card(card) == {
+        "generated like the training equations, depth 8-13": _accuracy(half, equations, "test"),
+        "textbooks, held out": _accuracy(half, equations[:100], None),
+    }
     training = equations[equations.tree_data["split"] == "train"]
     count = (training.label == training.labels.index("csc")).sum()
     assert "rarely also (with counts) " in card
@@ -57,11 +74,11 @@ def test_what_may_not_be_packaged_is_refused_and_what_was_there_stays(
 ) -> None:
     folder = tmp_path / "pretrained"
     (small,) = read_study(study / "best.jsonl")
-    package_model(small, study / "runs", equations, folder)
+    package_model(small, study / "runs", equations, {}, folder)
     with pytest.raises(RecipeError, match=r"weights .* are not those of its record"):
-        package_model({**small, "weights": "others"}, study / "runs", equations, folder)
+        package_model({**small, "weights": "others"}, study / "runs", equations, {}, folder)
     with pytest.raises(RecipeError, match="'best/small' was trained on other equations"):
-        package_model(small, study / "runs", equations[:300], folder)
+        package_model(small, study / "runs", equations[:300], {}, folder)
     assert treemem.load(folder).network.options["hidden_size"] == 4
 
 
