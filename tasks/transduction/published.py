@@ -19,6 +19,8 @@ VERDICTS: dict[str, tuple[str, ...]] = {
 
 SOLVED = 0.99
 """The coarse accuracy in every group of lengths from which a run counts as a solution."""
+CONVERGED = 0.5
+"""The coarse accuracy over all lengths from which a run counts as converged."""
 
 
 def solved(records: Sequence[Mapping[str, Any]]) -> int:
@@ -31,3 +33,17 @@ def solved(records: Sequence[Mapping[str, Any]]) -> int:
         )
         for record in records
     )
+
+
+def is_met(verdict: str, records: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the runs of a network agree with the lecture's verdict on it.
+
+    ``"solved"``: every run solves the test. ``"poor"``: no run does. ``"converges"``: every run is right on at least
+    half of the test; the lecture does not define it.
+    """
+    if verdict == "poor":
+        return solved(records) == 0
+    if verdict == "solved":
+        return solved(records) == len(records)
+    coarse = (recorded_scores(record, "test")[-1].metrics["coarse accuracy"] or 0 for record in records)
+    return min(coarse) >= CONVERGED

@@ -11,7 +11,7 @@ import pytest
 from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks.training_curves import curve_records
 from treemem.tasks.transduction import Transduction
-from treemem.tasks.transduction.published import solved
+from treemem.tasks.transduction.published import is_met, solved
 
 
 @pytest.mark.parametrize("kind", ["copy", "reversal"])
@@ -24,13 +24,23 @@ def test_a_data_set_of_a_study_is_of_its_own_kind(kind: str, tmp_path: Path) -> 
         assert record["target"].split() == (source if kind == "copy" else source[::-1])
 
 
-def test_a_run_is_solved_if_it_is_at_every_length() -> None:
-    def record(*accuracies: float) -> dict[str, object]:
-        groups = [*(8 * place for place in range(len(accuracies))), "all"]
-        scores = {"length": groups, "examples": [10] * len(groups), "coarse accuracy": [*accuracies, 1.0]}
-        return {"run": "x", "scores": {"test": scores}}
+def record(*accuracies: float, all_lengths: float = 1.0) -> dict[str, object]:
+    """The record of a run with these accuracies by length."""
+    groups = [*(8 * place for place in range(len(accuracies))), "all"]
+    scores = {"length": groups, "examples": [10] * len(groups), "coarse accuracy": [*accuracies, all_lengths]}
+    return {"run": "x", "scores": {"test": scores}}
 
+
+def test_a_run_is_solved_if_it_is_at_every_length() -> None:
     assert solved([record(1.0, 0.99), record(1.0, 0.98), record(0.995, 1.0)]) == 2
+
+
+def test_a_verdict_is_met_if_all_seeds_agree_with_it() -> None:
+    solution, half, nothing = record(1.0, 1.0), record(1.0, 0.2, all_lengths=0.6), record(0.1, all_lengths=0.1)
+    runs = {"all solve": [solution] * 2, "one solves": [solution, half], "none": [half, half], "bad": [half, nothing]}
+    assert [name for name in runs if is_met("solved", runs[name])] == ["all solve"]
+    assert [name for name in runs if is_met("converges", runs[name])] == ["all solve", "one solves", "none"]
+    assert [name for name in runs if is_met("poor", runs[name])] == ["none", "bad"]
 
 
 def test_curves_are_those_of_the_log_and_known_ones_are_not_read_again(tmp_path: Path) -> None:
