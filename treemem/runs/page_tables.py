@@ -260,14 +260,6 @@ def tree_table(trees: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(rows)
 
 
-def sentence_f1(trees: Mapping[str, Any]) -> str:
-    """Return the F1 by sentence over the groups of a record of :func:`tree_table` together."""
-    groups = trees["groups"]
-    total = sum(group["sentences"] for group in groups)
-    runs = groups[0]["sentence"]["f1"]
-    return percent(sum(group["sentences"] * group["sentence"]["f1"][run] for group in groups) / total for run in runs)
-
-
 def tree_page_name(task: str, study: str, network: str) -> str:
     """Return the file name of the page with the trees of a network's runs of a study."""
     return f"{task}_{study}_{network.lower().replace(' ', '_')}_trees.html"
