@@ -20,14 +20,14 @@ def tree_table(records: _Records, labels: Sequence[str] = ()) -> str:
         labels: of gold constituents whose recall the table has.
     """
     rows = [["trees", "sentence F1", "corpus F1", "depth", *labels]]
-    for name, scores in _by_name(records).items():
+    for name, scores in scores_by_trees(records).items():
         f1 = [percent(score[metric] for score in scores) for metric in ("sentence_f1", "corpus_f1")]
         depth = f"{statistics.fmean(score['depth'] for score in scores):.1f}"
         rows.append([name, *f1, depth, *(percent(score["recall"][label] for score in scores) for label in labels)])
     return markdown_table(rows)
 
 
-def _by_name(records: _Records) -> dict[str, list[Mapping[str, Any]]]:
+def scores_by_trees(records: _Records) -> dict[str, list[Mapping[str, Any]]]:
     """Return scores by what made the trees: a network, its layer, or a baseline, of which all records have the same."""
     networks: dict[str, list[Mapping[str, Any]]] = {}
     baselines: dict[str, list[Mapping[str, Any]]] = {}

@@ -38,6 +38,7 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
         (["listops", "small", "--files", "x"], "--files x: write NAME=PATH"),
         (["comparison", "--files", "x=x"], "--files x=x: only the study learned of comparison scores further files"),
         (["listops", "--page", "none/page.md"], "there is no folder none"),
+        (["claims", "small"], "claims has no studies; leave out small"),
         (["comparison", "smal"], "comparison has no study 'smal'; did you mean small"),
         (["comparison", "published-logic"], "the part published-logic needs --data, the folder of the published files"),
         (["logical_inference", "gold-trees"], "gold-trees needs --data, the folder of the published files"),

@@ -13,7 +13,7 @@ _logger = logging.getLogger(__name__)
 
 
 def _add_arguments(parser: CommandParser) -> None:
-    parser.add_argument("task", metavar="TASK", type=str, help="name of the task, TASK/PART, or comparison")
+    parser.add_argument("task", metavar="TASK", type=str, help="name of the task, TASK/PART, comparison or claims")
     parser.add_argument("studies", nargs="*", metavar="STUDY", type=str, help="studies to run (none: write the page)")
     parser.add_argument("--data", metavar="FOLDER", type=str, help="folder of published files, if a study needs them")
     parser.add_argument(
@@ -39,15 +39,19 @@ def _run(options: Namespace) -> None:
     from treemem.records import check_writable
     from treemem.runs.results_page import write_page
     from treemem.runs.study_file import StudyFolder, run_study_file
+    from treemem.tasks.claims.claims import FOLDER as CLAIMS
     from treemem.tasks.comparison.comparison import FOLDER, chosen_parts, run_part
     from treemem.tasks.comparison.learned import STUDY, chosen_learned_parts, run_row
 
-    folder = FOLDER if options.task == FOLDER.name else StudyFolder.find(options.task)
-    results = Path(options.results or Path("docs/results", folder.page))
+    own = {each.name: each for each in (FOLDER, CLAIMS)}
+    folder = own[options.task] if options.task in own else StudyFolder.find(options.task)
+    results = Path(options.results or Path("docs/results", "" if folder is CLAIMS else folder.page))
     page = Path(options.page or Path("docs/results", f"{folder.page}.md"))
     check_writable(page, overwrite=True)
     if options.files and folder is FOLDER and not chosen_learned_parts(options.studies):
         raise UsageError(f"--files {options.files[0]}: only the study {STUDY} of {FOLDER.name} scores further files")
+    if options.studies and folder is CLAIMS:
+        raise UsageError(f"{CLAIMS.name} has no studies; leave out {options.studies[0]}")
     if options.networks and folder is not FOLDER:
         raise UsageError(f"--networks {options.networks[0]}: only {FOLDER.name} takes networks")
     files = {}
@@ -77,7 +81,7 @@ def _run(options: Namespace) -> None:
             run_study_file(
                 study, runs=runs, results=results, page=page, data=data, files=files, processes=options.processes
             )
-    if not options.studies:
+    if not options.studies and folder.studies:
         known = ", ".join(folder.studies)
         _logger.info("no study is named, so nothing is trained, and the page is written from %s", results)
         _logger.info("to train what is not recorded there, name studies: %s", known)
@@ -93,7 +97,8 @@ COMMAND = Command(
         "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. A recorded run is not\n"
         "run again, so the same command continues after an interruption. Other --results and --runs train anew.\n"
         "Without STUDY, only the page is written, from the records. `comparison` runs every encoder on several\n"
-        "tasks; its studies are learned, small and published; small-logic is one part of small."
+        "tasks; its studies are learned, small and published; small-logic is one part of small. `claims` has no\n"
+        "study: it writes the page that compares the claims of papers with the records of all tasks."
     ),
     examples=("treemem reproduce listops", "treemem reproduce comparison"),
     add_arguments=_add_arguments,
