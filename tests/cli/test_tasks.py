@@ -35,6 +35,7 @@ def test_tasks_with_a_command_of_their_own_are_listed_with_it(
     assert f"  {command}\n" in capsys.readouterr().out
     if command.startswith("python -m"):
         monkeypatch.setattr(sys, "argv", command.split()[2:])
+        monkeypatch.delitem(sys.modules, f"{command.split()[2]}.__main__", raising=False)  # imported by other tests
         with pytest.raises(SystemExit) as ended:
             runpy.run_module(command.split()[2], run_name="__main__", alter_sys=True)
         assert ended.value.code == 0
