@@ -14,9 +14,11 @@ from treemem.runs import StudyRun, TrainingOptions, read_study, run_study
 from treemem.runs.evaluate import evaluate
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.packaging import package_model
+from treemem.tasks.equation_verification.readers import read_equations
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.trees.forest import Forest
 
+ROOT = Path(__file__).parents[3]
 TASK = EquationVerification()
 TEXTS = ["x + 1 = 1 + x", "sin(x) = cos(x)"]
 
@@ -67,6 +69,17 @@ def test_a_packaged_model_says_nearly_the_same_and_what_it_is(study: Path, equat
     assert f"csc ({count})" in card
     assert "exp" not in card
     assert [path.name for path in tmp_path.iterdir()] == ["pretrained"]
+
+
+@pytest.mark.parametrize("name", ["equation_verification", "equation_verification/stack"])
+def test_the_card_has_the_accuracy_that_evaluate_prints_on_published_equations(name: str, shared_data: Path) -> None:
+    equations = read_equations(shared_data / "equations" / "published_dev.jsonl", strict=True).forest
+    accuracy = 100 * evaluate(load_pretrained(name), equations, progress=False).overall.accuracy
+    folder = pretrained_folder(name)
+    assert folder is not None
+    assert f"its accuracy is {accuracy:.2f}." in (folder / "CARD.md").read_text(encoding="utf-8")
+    if name == "equation_verification":
+        assert f"It judges {accuracy:.1f} % of" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_what_may_not_be_packaged_is_refused_and_what_was_there_stays(
