@@ -47,6 +47,14 @@ def test_a_step_longer_than_an_epoch_ends_the_run_with_its_budget(tmp_path: Path
     assert [record["compute_seconds"] for record in records] == [1.0] * 4
 
 
+def test_the_epoch_that_spends_the_budget_is_evaluated(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"budget": 4.0, "epochs": 30, "evaluate_every": 3}
+    result = run(tmp_path, **options)
+    assert [record["epoch"] for record in result.records if "validation_accuracy" in record] == [3, 4]
+    again = run(tmp_path, resume=True, **options)
+    assert (again.best_epoch, again.records) == (result.best_epoch, result.records)
+
+
 def test_the_rate_falls_with_the_budget_that_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = rates_of_steps(monkeypatch)
     run(tmp_path, **BUDGET)

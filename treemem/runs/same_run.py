@@ -97,6 +97,8 @@ def check_epochs(
             f"{place} holds a run of {epoch} epochs, and epochs={options.epochs} asks for fewer; ask for as "
             f"many or more, {_ANOTHER_RUN}"
         )
+    if options.budget is not None:  # which fixes the number of epochs; the last one may be an earlier one
+        return
     for record in records:
         done = record["epoch"]
         if metric in record and done % options.evaluate_every and done != options.epochs:

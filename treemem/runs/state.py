@@ -67,8 +67,11 @@ class Progress:
     def finished(self, options: TrainingOptions) -> bool:
         """Return whether all epochs are done, the budget is spent, or patience has run out."""
         out_of_patience = options.patience is not None and self.evaluations_since_best >= options.patience
-        out_of_budget = options.budget is not None and self.spent >= options.budget
-        return self.epoch >= options.epochs or (self.step == 0 and (out_of_patience or out_of_budget))
+        return self.epoch >= options.epochs or (self.step == 0 and (out_of_patience or self.is_at_end(options)))
+
+    def is_at_end(self, options: TrainingOptions) -> bool:
+        """Return whether all epochs are done or the budget is spent."""
+        return self.epoch >= options.epochs or (options.budget is not None and self.spent >= options.budget)
 
     @property
     def spent(self) -> float:

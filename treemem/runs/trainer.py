@@ -212,7 +212,7 @@ class Trainer:
     def judge_if_due(self) -> None:
         """Evaluate a finished run if its last epoch was not evaluated or its best checkpoint is lost."""
         progress = self.progress
-        is_due = len(self.validation_ids) and progress.epoch == self.options.epochs
+        is_due = len(self.validation_ids) and progress.is_at_end(self.options)
         is_judged = progress.best_epoch and not (is_due and self.monitored not in progress.records[-1])
         if not progress.finished(self.options) or is_judged:
             return
@@ -355,9 +355,10 @@ class Trainer:
             "loader_seconds": progress.loader_seconds,
             "examples_per_second": progress.items / progress.seconds,
         }
+        is_last = progress.is_at_end(options)
         progress.begin_epoch()
         self.learner.state = None
-        is_best = self.judge(record)
+        is_best = self.judge(record, is_last)
         if is_best:
             progress.best_epoch = progress.epoch
         progress.records.append(record)
@@ -367,12 +368,12 @@ class Trainer:
                 self.log.add(record)
         self.state.tell("%s", epoch_line(record, options, self.monitored, is_best))
 
-    def judge(self, record: dict[str, Any]) -> bool:
-        """Evaluate if it is due; return whether the model is the best so far."""
+    def judge(self, record: dict[str, Any], is_last: bool) -> bool:
+        """Evaluate if it is due, as after the last epoch; return whether the model is the best so far."""
         progress, options = self.progress, self.options
         if not len(self.validation_ids):
             return True
-        if progress.epoch % options.evaluate_every and progress.epoch != options.epochs:
+        if progress.epoch % options.evaluate_every and not is_last:
             return False
         value = self.evaluate(record)
         for plateau in self.plateaus:
