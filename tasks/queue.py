@@ -8,11 +8,13 @@ killed worker is free again and resumes from its last checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -197,12 +199,16 @@ def run_queue(entries: Sequence[Entry], places: Places, processes: int) -> dict[
     with writing(places.runs):
         (places.runs / _LOCKS).mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
-    errors: Any = context.SimpleQueue()
-    workers = [context.Process(target=_work, args=(entries, places, errors)) for _ in range(processes)]
-    for worker in workers:
+    pipes = [context.Pipe(duplex=False) for _ in range(processes)]
+    workers = [context.Process(target=_work, args=(entries, places, errors)) for _, errors in pipes]
+    for worker, (_, errors) in zip(workers, pipes, strict=True):
         worker.start()
+        errors.close()  # so that a worker that dies ends its pipe
+    failed: dict[str, str] = {}
     try:
-        for worker in workers:
+        for worker, (received, _) in zip(workers, pipes, strict=True):
+            with contextlib.suppress(EOFError):
+                failed |= received.recv()
             worker.join()
     except BaseException:  # Ctrl-C
         for worker in workers:
@@ -210,22 +216,20 @@ def run_queue(entries: Sequence[Entry], places: Places, processes: int) -> dict[
         raise
     if any(worker.exitcode for worker in workers):
         raise RecipeError("a worker of the queue ended before its time; the same command goes on where it stopped")
-    failed: dict[str, str] = {}
-    while not errors.empty():
-        failed |= errors.get()
     return failed
 
 
-def _work(entries: Sequence[Entry], places: Places, errors: Any) -> None:
-    """Do one job after the other until none is left that could be taken."""
+def _work(entries: Sequence[Entry], places: Places, errors: Connection) -> None:
+    """Do one job after the other until none is left that could be taken; send the errors."""
     if multiprocessing.parent_process() is not None:
         begin_worker()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     jobs = [job for entry in entries for job in entry.jobs(places)]
+    tried: set[str] = set()
     failed: dict[str, str] = {}
-    while any(_taken(job, places, failed) for job in jobs if job.name not in failed):
-        pass
-    errors.put(failed)
+    while name := next((job.name for job in jobs if job.name not in tried and _taken(job, places, failed)), None):
+        tried.add(name)
+    errors.send(failed)
 
 
 def _taken(job: Job, places: Places, failed: dict[str, str]) -> bool:

@@ -253,12 +253,10 @@ def measure_trees(
         results: the file of records.
         within, beyond: the data; see :func:`divided`.
     """
-    network = part.recipe.networks[row].constructor()
-    weights = {f"seed {seed_of_record(record)}": record["weights"] for record in done}
-    known = any(each["network"] == row and each["weights"] == weights for each in read_study(results))
     gone = not all((folder / record["run"]).exists() for record in done)
-    if known or gone or part.forms or not getattr(network, "can_induce_trees", False):
+    if gone or not lacks_trees(part, row, done, results):
         return
+    weights = {f"seed {seed_of_record(record)}": record["weights"] for record in done}
     task = part.recipe.make_task()
     inside = task.examples(within)
     most = inside.group[inside.part("train")].max()
@@ -271,6 +269,14 @@ def measure_trees(
     with locked(results.with_suffix("")):
         others = [each for each in read_study(results) if each["network"] != row]
         write_records(results, [*others, {"network": row, "weights": weights, "groups": groups}])
+
+
+def lacks_trees(part: Part, row: str, done: Records, results: Path) -> bool:
+    """Return whether :func:`measure_trees` has something to record of a row, if the folders of its runs are there."""
+    if part.forms or not getattr(part.recipe.networks[row].constructor(), "can_induce_trees", False):
+        return False
+    weights = {f"seed {seed_of_record(record)}": record["weights"] for record in done}
+    return not any(each["network"] == row and each["weights"] == weights for each in read_study(results))
 
 
 def _options_of(part: Part, data: Path | None) -> Any:

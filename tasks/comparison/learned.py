@@ -25,7 +25,7 @@ from treemem.runs.study import StudyRun, read_study, run_study
 from treemem.runs.study_file import DataSets, Study, StudyFolder
 from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS
-from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, divided, measure_trees
+from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, divided, lacks_trees, measure_trees
 from treemem.trees.forest import Forest
 
 STUDY = "learned"
@@ -147,12 +147,24 @@ class LearnedPart(Part):
         found = {seed_of_record(each): each for each in read_study(self.file_of(results, row))}
         return [found[seed] for seed in self.seeds if seed in found]
 
+    def trees_file_of(self, results: Path, row: str) -> Path:
+        """Return the file of a row's induced trees."""
+        return results / self.title / f"{self.stem_of(row)}-trees.jsonl"
+
     def is_done(self, results: Path, row: str) -> bool:
-        """Return whether all runs of a row are recorded; of a row that cannot be trained, its trials."""
-        trials = self.trials(results, row)
+        """Return whether a row's runs and induced trees are recorded; of a row that cannot be trained, its trials."""
+        trials, done = self.trials(results, row), self.records(results, row)
         if self.next_trial(trials) is not None:
             return False
-        return best_trial(trials) is None or len(self.records(results, row)) == len(self.seeds)
+        if best_trial(trials) is None:
+            return True
+        if len(done) < len(self.seeds):
+            return False
+        return not (self.scores_beyond(row) and lacks_trees(self, row, done, self.trees_file_of(results, row)))
+
+    def scores_beyond(self, row: str) -> bool:
+        """Return whether a row is scored beyond training."""
+        return BEYOND not in self.unscored.get(row, ())
 
 
 def best_trial(trials: Sequence[Trial]) -> Trial | None:
@@ -219,8 +231,8 @@ def run_row(
     done = run_study(
         task, planned, {_DATA: within}, folder=folder, results=file, files=scored, splits=["validation", "test"]
     )
-    if BEYOND in scored:
-        measure_trees(part, row, done, folder, file.with_name(f"{file.stem}-trees.jsonl"), within, beyond)
+    if part.scores_beyond(row):
+        measure_trees(part, row, done, folder, part.trees_file_of(results, row), within, beyond)
 
 
 def _tests(part: LearnedPart, sets: DataSets) -> tuple[Forest, Forest]:
@@ -236,17 +248,18 @@ def _record_trial(part: LearnedPart, row: str, trial: Trial, within: Forest, fol
     task = TASKS.find(part.task)(**part.task_options)
     run = part.trial_of(row, trial)
     file = folder / f"{_TRIALS} {part.file_of(results, row).stem}.jsonl"
-    fields: dict[str, Any] = {"row": row, "optimizer": trial.optimizer, "learning_rate": trial.rate}
+    tried: dict[str, Any] = {"row": row, "optimizer": trial.optimizer, "learning_rate": trial.rate}
+    fields: dict[str, Any] = {}
     try:
         (done,) = run_study(task, [run], {_DATA: within}, folder=folder, results=file, splits=["validation"])
         accuracy = done["scores"]["validation"]["accuracy"][-1]
-        fields |= {name: done[name] for name in ("parameters", "epochs", "compute_seconds", "environment")}
+        fields = {name: done[name] for name in ("parameters", "epochs", "compute_seconds", "environment")}
     except (DivergedError, CellError):
         accuracy = None
     place = results / part.title / f"{_TRIALS}.jsonl"
     with writing(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
     with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
-        known = read_study(place)
+        known = [each for each in read_study(place) if any(each[name] != value for name, value in tried.items())]
         names = ("parameters", "epochs", "compute_seconds", "environment")
-        write_records(place, [*known, {**dict.fromkeys(names), **fields, "accuracy": accuracy}])
+        write_records(place, [*known, {**dict.fromkeys(names), **tried, **fields, "accuracy": accuracy}])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
 import time
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -70,10 +70,11 @@ def test_a_recorded_run_of_a_study_is_done(places: Places) -> None:
 
 def worked(jobs: list[Job], places: Places, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Do jobs as a worker of the queue does, and return the errors."""
-    errors: SimpleQueue[dict[str, str]] = SimpleQueue()
+    received, errors = multiprocessing.Pipe(duplex=False)
     monkeypatch.setattr(Entry, "jobs", lambda self, places: jobs)
     queue._work([Entry("any/study", 1.0)], places, errors)
-    return errors.get()
+    failed: dict[str, str] = received.recv()
+    return failed
 
 
 def test_a_worker_does_what_is_open_and_ready_in_order(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +107,33 @@ def test_a_failed_job_is_told_and_stops_no_other(places: Places, monkeypatch: py
     jobs = [Job("bad", lambda: False, fail), Job("good", lambda: "good" in done, lambda: done.append("good"))]
     assert worked(jobs, places, monkeypatch) == {"bad": "no such data"}
     assert done == ["good"]
+
+
+def test_a_job_that_does_not_become_done_is_tried_once(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[str] = []
+
+    def job(name: str) -> Job:
+        return Job(name, lambda: runs.count(name) > 2, lambda: runs.append(name))
+
+    worked([job("a"), job("b")], places, monkeypatch)
+    assert runs == ["a", "b"]
+
+
+class ManyErrors(Entry):
+    """A study whose jobs fail with more text than a pipe holds."""
+
+    def jobs(self, places: Places) -> list[Job]:
+        def failing(number: int) -> Job:
+            def fail() -> None:
+                raise RecipeError(f"no such data {number} " * 80)
+
+            return Job(f"bad {number}", lambda: False, fail)
+
+        return [failing(number) for number in range(60)]
+
+
+def test_all_errors_come_back_from_the_workers(places: Places) -> None:
+    assert len(queue.run_queue([ManyErrors("any/study", 1.0)], places, processes=2)) == 60
 
 
 def test_the_jobs_of_a_killed_queue_are_free_and_resume(tmp_path: Path) -> None:

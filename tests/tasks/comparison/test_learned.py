@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -116,6 +116,10 @@ def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
             assert record["compute_seconds"] >= 0.2
     (trees,) = read_study(tmp_path / "learned-listops" / "on-lstm-trees.jsonl")
     assert trees["network"] == "ON-LSTM"
+    tiny.trees_file_of(tmp_path, "ON-LSTM").unlink()  # as if killed after the last run
+    assert not tiny.is_done(tmp_path, "ON-LSTM")
+    run(tiny, "ON-LSTM", tmp_path)
+    assert tiny.is_done(tmp_path, "ON-LSTM")
     monkeypatch.setattr(learned_report, "learned_parts", lambda: {"listops": tiny})
     write_page(FOLDER, tmp_path, tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
@@ -145,6 +149,13 @@ def test_a_row_goes_on_after_its_recorded_trials(
     run(tiny, "Tree-RNN", tmp_path)
     assert asked[3] == asked[2]
     assert tiny.is_done(tmp_path, "Tree-RNN")
+
+
+def test_a_trial_of_two_commands_at_once_is_one_record(tiny: LearnedPart, tmp_path: Path) -> None:
+    data, _ = learned._tests(tiny, cast(Any, None))
+    for _ in range(2):
+        learned._record_trial(tiny, "Tree-RNN", Trial("adam", 0.002), data, tmp_path / "runs", tmp_path)
+    assert len(tiny.trials(tmp_path, "Tree-RNN")) == 1
 
 
 def test_a_row_without_a_finite_loss_ends_with_its_trials(
