@@ -11,8 +11,11 @@ from treemem.runs import read_study
 from treemem.runs.results_page import write_page
 from treemem.runs.study import check_same
 from treemem.runs.study_file import StudyFolder
+from treemem.tasks.queue import read_queue
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
+QUEUED = {entry.study for entry in read_queue()}
+"""Studies whose runs need not be recorded yet."""
 FOLDERS = (
     "equation_verification",
     "equation_verification/completion",
@@ -47,14 +50,18 @@ def test_every_run_of_a_study_is_recorded_with_its_options(name: str) -> None:
         results = RESULTS / folder.page / f"{study_name}.jsonl"
         records = {record["run"]: record for record in read_study(results)}
         runs = study.runs()
-        assert {run.name for run in runs} == ({*records} if runs else set())
+        missing = {run.name for run in runs} - {*records}
+        assert not runs or {*records} <= {run.name for run in runs}
+        assert not missing or f"{name}/{study_name}" in QUEUED
         for run in runs:
+            if run.name in missing:
+                continue
             record = records[run.name]
             assert (record["row"], record["data"]["name"]) == (run.row, run.data)
             assert run.task is not None
             check_same(run, run.task, record["data"]["hash"], record, results, results.parent)
             assert {*study.splits} <= record["scores"].keys()
-        for measurement in study.measurements:
+        for measurement in [] if missing else study.measurements:
             assert read_study(results.with_name(f"{measurement}.jsonl"))
 
 
