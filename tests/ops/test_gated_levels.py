@@ -7,6 +7,7 @@ import ctypes
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional
 
 from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine
-from treemem.ops.gated_recursive import CellActivation, GatedCellWeights, Levels, gated_cell, gated_levels, gated_pairs
+from treemem.ops.gated_recursive import CellActivation, GatedCellWeights, Levels, gated_cell, gated_levels, gated_pairs, nodes
 from treemem.ops.native import TYPE_NAMES, native_library
 from treemem.ops.threads import torch_threads
 
@@ -104,6 +105,25 @@ def test_a_second_backward_pass_gives_the_same_gradients(engine: str) -> None:
         first, second = (torch.autograd.grad(out, [leaves, *weights.gates], retain_graph=True) for _ in range(2))
     for a, b in zip(first, second, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_after_a_failed_backward_pass_run_forward_again(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaves = torch.randn(4, SIZE, dtype=torch.float64, requires_grad=True)
+    with engine_of(engine):
+        states = gated_levels(leaves, shared_levels(4, [2, 1]), new_weights())
+    where = nodes._NativeNodes if engine == "C++" else nodes._TorchNodes
+    backward = where.backward
+
+    def fail(*arguments: Any) -> None:
+        backward(*arguments)
+        raise MemoryError
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(where, "backward", fail)
+        states.sum().backward()
+    with pytest.raises(RuntimeError, match="run the forward pass again"):
+        states.sum().backward()
 
 
 @pytest.mark.skipif(not compile_mode.compiler(), reason="no compiler")

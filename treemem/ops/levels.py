@@ -11,7 +11,7 @@ from treemem.ops.cell import SplitCell, State, leaf_products, leaf_states
 from treemem.ops.level_plan import level_plan
 from treemem.ops.level_run import Features, Kept, LevelRun, Weights
 from treemem.ops.native_levels import run_native_levels
-from treemem.ops.second_derivative import once_differentiable, refuse_transforms
+from treemem.ops.second_derivative import graph_is_retained, once_differentiable, refuse_transforms
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.schedule import GIVEN, Schedule
 
@@ -100,7 +100,7 @@ class _Levels(torch.autograd.Function):
         buffers = {name: rows() for name in run.state_names}
         products, kept_rows = ({key: rows() for key in keys} for keys in (ctx.product_keys, ctx.row_keys))
         kept = Kept(products, kept_rows, ctx.masks, ctx.feature_masks, ctx.memos)
-        if _graph_is_retained():
+        if graph_is_retained():
             kept.products = {key: value.clone() for key, value in kept.products.items()}
         else:
             ctx.memos = ctx.masks = ctx.feature_masks = None  # which would stay as long as any state does
@@ -125,12 +125,6 @@ class _Levels(torch.autograd.Function):
             for gradient, is_wanted in zip(gradients.values(), of_states, strict=True)
         ]
         return None, *feature_gradients, *leaf_gradients, *weight_gradients
-
-
-def _graph_is_retained() -> bool:
-    """Whether the backward pass that runs now may run again; where nobody can tell, it may."""
-    retained = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return True if retained is None else retained()
 
 
 def _weights(run: LevelRun, flat: tuple[torch.Tensor, ...]) -> Weights:

@@ -19,7 +19,7 @@ from treemem.ops.level_run import Features, Weights
 from treemem.ops.native import TYPE_NAMES, native_library
 from treemem.ops.native.blas import product_function
 from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, StackRows
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import graph_is_retained, once_differentiable
 from treemem.schedule.schedule import GIVEN, Schedule
 
 _ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting costs much where cores are busy
@@ -392,12 +392,6 @@ class _Levels(torch.autograd.Function):
         if not graph_is_retained():
             run.masks = {}  # which would stay as long as any state does
         return None, *found
-
-
-def graph_is_retained() -> bool:
-    """Whether the backward pass that runs now may run again; where nobody can tell, it may."""
-    retained = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
-    return True if retained is None else retained()
 
 
 def _source(source: Any) -> int:

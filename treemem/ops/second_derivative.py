@@ -36,6 +36,9 @@ def once_differentiable(
     ``saved`` are the tensors that ``forward`` saved. They are unpacked once, since gradient checkpointing refuses to do
     it again, and they may lie elsewhere than before: hooks may have moved or copied them.
 
+    ``backward`` may overwrite ``saved``, unless :func:`graph_is_retained`. Autograd keeps what was saved if it raises an
+    error, so another backward pass then raises RuntimeError.
+
     The gradients are right; differentiating them raises RuntimeError. For this ``forward`` saves an output that has a
     gradient, or all inputs that may have one. torch's own ``once_differentiable`` gives 0 in silence if the incoming
     gradients do not require gradients.
@@ -48,9 +51,15 @@ def once_differentiable(
     def decorate(backward: Callable[..., Gradients]) -> Callable[..., Gradients]:
         @wraps(backward)
         def run(ctx: Any, *gradients: torch.Tensor | None) -> Gradients:
+            if getattr(ctx, "failed", False):
+                raise RuntimeError("a backward pass failed here and overwrote what it read; run the forward pass again")
             saved = ctx.saved_tensors
-            with torch.no_grad():
-                found = backward(ctx, saved, *gradients)
+            try:
+                with torch.no_grad():
+                    found = backward(ctx, saved, *gradients)
+            except BaseException:
+                ctx.failed = not graph_is_retained()
+                raise
             if not torch.is_grad_enabled():
                 return found
             known = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
@@ -62,6 +71,12 @@ def once_differentiable(
         return run
 
     return decorate
+
+
+def graph_is_retained() -> bool:
+    """Return whether the backward pass that runs now may run again; where nobody can tell, it may."""
+    retained = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return True if retained is None else bool(retained())
 
 
 def active_transforms() -> set[str]:

@@ -16,7 +16,7 @@ from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights, g
 from treemem.ops.gated_recursive.fused import GatedRecursiveStepPair
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
-from treemem.ops.native_levels import graph_is_retained
+from treemem.ops.second_derivative import graph_is_retained
 
 _SOURCE = Path(__file__).with_name("levels.cpp")
 _ROWS_PER_THREAD = 64
