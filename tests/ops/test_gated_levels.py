@@ -16,7 +16,15 @@ from torch.nn import functional
 
 from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine
-from treemem.ops.gated_recursive import CellActivation, GatedCellWeights, Levels, gated_cell, gated_levels, gated_pairs, nodes
+from treemem.ops.gated_recursive import (
+    CellActivation,
+    GatedCellWeights,
+    Levels,
+    gated_cell,
+    gated_levels,
+    gated_pairs,
+    nodes,
+)
 from treemem.ops.native import TYPE_NAMES, native_library
 from treemem.ops.threads import torch_threads
 
@@ -119,10 +127,20 @@ def test_after_a_failed_backward_pass_run_forward_again(engine: str, monkeypatch
         backward(*arguments)
         raise MemoryError
 
-    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+    with monkeypatch.context() as patch:
         patch.setattr(where, "backward", fail)
-        states.sum().backward()
+        with pytest.raises(MemoryError):
+            states.sum().backward()
     with pytest.raises(RuntimeError, match="run the forward pass again"):
+        states.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_hooks_must_keep_the_shape(engine: str) -> None:
+    leaves = torch.randn(4, SIZE, dtype=torch.float64, requires_grad=True)
+    with engine_of(engine), torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: each[:1]):
+        states = gated_levels(leaves, shared_levels(4, [2, 1]), new_weights())
+    with pytest.raises(RuntimeError, match="keep the shape"):
         states.sum().backward()
 
 

@@ -79,3 +79,14 @@ def test_gradients_do_not_depend_on_where_saved_tensors_are(name: str, compiled:
         if name in ("Tree-LSTM, part by part", "TreeCell"):
             return  # they read parameters of the layer, where they are
         torch.testing.assert_close(gradients(made(name), Copies()), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["Tree-LSTM", "Ordered Memory", "ON-LSTM", "CRvNN", "SPINN, gold transitions", "LSTM"])
+def test_hooks_may_leave_another_type(name: str) -> None:
+    hooks = saved_tensors_hooks(lambda each: each.float() if each.is_floating_point() else each, lambda each: each)
+    try:
+        found = gradients(made(name), hooks)
+    except RuntimeError as error:
+        assert "type" in str(error)  # torch's own operations refuse another type  # noqa: PT017
+    else:
+        torch.testing.assert_close(found, gradients(made(name), nullcontext()), rtol=1e-4, atol=1e-4)

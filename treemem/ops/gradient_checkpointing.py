@@ -13,7 +13,7 @@ import torch
 
 from treemem.ops.autograd_step import drawn_again, random_state
 from treemem.ops.cell import has_gradients
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
 Function = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -52,7 +52,7 @@ class _Again(torch.autograd.Function):
         ctx.random = random_state(device)
         ctx.autocast = device.type, torch.get_autocast_dtype(device.type), torch.is_autocast_enabled(device.type)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors)
+        save_for_backward(ctx, *tensors)
         outputs = tuple(function(tensors[:num_inputs]))
         ctx.mark_non_differentiable(*(output for output in outputs if not has_gradients(output)))
         return outputs

@@ -11,7 +11,7 @@ from treemem.ops.cell import SplitCell, State, leaf_products, leaf_states
 from treemem.ops.level_plan import level_plan
 from treemem.ops.level_run import Features, Kept, LevelRun, Weights
 from treemem.ops.native_levels import run_native_levels
-from treemem.ops.second_derivative import graph_is_retained, once_differentiable, refuse_transforms
+from treemem.ops.second_derivative import graph_is_retained, once_differentiable, refuse_transforms, save_for_backward
 from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.schedule import GIVEN, Schedule
 
@@ -74,7 +74,8 @@ class _Levels(torch.autograd.Function):
         ctx.num_given = len(tensors[0])
         ctx.product_keys, ctx.row_keys = tuple(kept.products), tuple(kept.rows)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(
+        save_for_backward(
+            ctx,
             of_leaves,
             of_inner,
             *buffers.values(),
@@ -95,7 +96,7 @@ class _Levels(torch.autograd.Function):
         features = Features(next(saved), next(saved))
 
         def rows() -> torch.Tensor:
-            return next(saved).to(run.dtype).contiguous()  # as they were saved, whatever hooks made of them
+            return next(saved).contiguous()
 
         buffers = {name: rows() for name in run.state_names}
         products, kept_rows = ({key: rows() for key in keys} for keys in (ctx.product_keys, ctx.row_keys))

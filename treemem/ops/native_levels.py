@@ -19,7 +19,7 @@ from treemem.ops.level_run import Features, Weights
 from treemem.ops.native import TYPE_NAMES, native_library
 from treemem.ops.native.blas import product_function
 from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, StackRows
-from treemem.ops.second_derivative import graph_is_retained, once_differentiable
+from treemem.ops.second_derivative import graph_is_retained, once_differentiable, save_for_backward
 from treemem.schedule.schedule import GIVEN, Schedule
 
 _ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting costs much where cores are busy
@@ -372,7 +372,7 @@ class _Levels(torch.autograd.Function):
         ctx.run = run
         ctx.num_kept = len(run.kept)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *states, *run.kept)
+        save_for_backward(ctx, *tensors, *states, *run.kept)
         run.kept = []
         return tuple(states)
 
@@ -382,7 +382,7 @@ class _Levels(torch.autograd.Function):
         ctx: Any, unpacked: tuple[torch.Tensor | None, ...], *incoming: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
         run: _Run = ctx.run
-        saved: list[Any] = [None if each is None else each.to(run._dtype).contiguous() for each in unpacked]
+        saved: list[Any] = [None if each is None else each.contiguous() for each in unpacked]
         num_tensors = len(saved) - run.num_states - ctx.num_kept
         tensors, states = saved[:num_tensors], saved[num_tensors : num_tensors + run.num_states]
         kept = saved[num_tensors + run.num_states :]

@@ -27,17 +27,24 @@ class _Refusal(torch.autograd.Function):
         raise RuntimeError(ctx.message)
 
 
+def save_for_backward(ctx: Any, *tensors: torch.Tensor | None) -> None:
+    """Save tensors for a ``backward`` that :func:`once_differentiable` decorates."""
+    ctx.as_saved = [None if each is None else (each.shape, each.device, each.dtype) for each in tensors]
+    ctx.save_for_backward(*tensors)
+
+
 def once_differentiable(
     what: str = "the fused engine",
     remedy: str = "choose the layer's engine 'recursive', or 'naive' if it has no engine 'recursive'",
 ) -> Callable[[Callable[..., Gradients]], Callable[..., Gradients]]:
     """Return a decorator for the ``backward`` of an autograd function, ``(ctx, saved, *gradients)``.
 
-    ``saved`` are the tensors that ``forward`` saved. They are unpacked once, since gradient checkpointing refuses to do
-    it again, and they may lie elsewhere than before: hooks may have moved or copied them.
+    ``saved`` are the tensors that ``forward`` gave to :func:`save_for_backward`. They are unpacked once, since gradient
+    checkpointing refuses to do it again, and have the shapes, devices and types that they had then, whatever hooks made
+    of them. They may lie elsewhere than before, and need not be contiguous.
 
-    ``backward`` may overwrite ``saved``, unless :func:`graph_is_retained`. Autograd keeps what was saved if it raises an
-    error, so another backward pass then raises RuntimeError.
+    ``backward`` may overwrite ``saved``, unless :func:`graph_is_retained`. Autograd keeps what was saved if it raises
+    an error, so another backward pass then raises RuntimeError.
 
     The gradients are right; differentiating them raises RuntimeError. For this ``forward`` saves an output that has a
     gradient, or all inputs that may have one. torch's own ``once_differentiable`` gives 0 in silence if the incoming
@@ -56,7 +63,8 @@ def once_differentiable(
             saved = ctx.saved_tensors
             try:
                 with torch.no_grad():
-                    found = backward(ctx, saved, *gradients)
+                    saved_again = tuple(map(_as_saved, saved, ctx.as_saved))
+                    found = backward(ctx, saved_again, *gradients)
             except BaseException:
                 ctx.failed = not graph_is_retained()
                 raise
@@ -71,6 +79,18 @@ def once_differentiable(
         return run
 
     return decorate
+
+
+def _as_saved(tensor: torch.Tensor | None, saved: tuple[torch.Size, torch.device, torch.dtype] | None) -> Any:
+    """Return a tensor on the device and of the type that it had when it was saved."""
+    if tensor is None or saved is None:
+        return tensor
+    shape, device, dtype = saved
+    if tensor.shape != shape:
+        raise RuntimeError(
+            f"a hook unpacked a saved tensor of shape {list(shape)} as {list(tensor.shape)}; keep the shape"
+        )
+    return tensor.to(device, dtype)
 
 
 def graph_is_retained() -> bool:

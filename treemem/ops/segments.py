@@ -9,7 +9,7 @@ import torch
 from treemem.errors import CellError
 from treemem.ops.cell import Cell, State, cell_name, checked_state, foreign_tensor, has_gradients, leaf_states
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.second_derivative import once_differentiable, refuse_transforms
+from treemem.ops.second_derivative import once_differentiable, refuse_transforms, save_for_backward
 from treemem.schedule.schedule import Schedule, Segment
 
 
@@ -162,7 +162,7 @@ class _Segments(torch.autograd.Function):
         _refuse_foreign(run.cell, graphs)
         ctx.run, ctx.graphs = run, graphs
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, *buffers.values(), *parameters)
+        save_for_backward(ctx, x, *buffers.values(), *parameters)
         return tuple(buffers.values())
 
     @staticmethod

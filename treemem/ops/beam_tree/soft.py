@@ -20,7 +20,7 @@ from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise, highest
 from treemem.ops.gated_recursive import GatedCellWeights, GatedNodes, new_nodes, saved_nodes
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
 ABSENT = -1e30
 """The log probability of what is not there; finite, so that means of it have gradients."""
@@ -127,7 +127,7 @@ class _SoftSearch(torch.autograd.Function):
         keep_ended(roots, totals, nodes, total, 0)
         ctx.search, ctx.made, ctx.options = search, made, table.nodes.options
         of_steps = (each for step in steps for each in step)
-        ctx.save_for_backward(totals, roots, tensors[6], table.scores, *of_steps, *table.nodes.tensors)
+        save_for_backward(ctx, totals, roots, tensors[6], table.scores, *of_steps, *table.nodes.tensors)
         return table.nodes.states[roots], totals
 
     @staticmethod

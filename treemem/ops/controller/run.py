@@ -14,7 +14,7 @@ import torch
 from treemem.errors import GraphError
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
-from treemem.ops.second_derivative import once_differentiable, refuse_transforms
+from treemem.ops.second_derivative import once_differentiable, refuse_transforms, save_for_backward
 from treemem.ops.sequence_lengths import of_step_before, shares_of_threads
 
 _LEAST_TOKENS = 32  # that are worth packing the weights
@@ -323,7 +323,7 @@ class _Run(torch.autograd.Function):
         _call("forward", ctx, numbers, own, fields.tensors)
         kept = [None if any(each is result for result in results) else each for each in fields.tensors]
         own = own._replace(hidden_after=None, cell_after=None, read_after=None)
-        ctx.save_for_backward(inputs, of_input, numbers, *own, *tensors, *kept)
+        save_for_backward(ctx, inputs, of_input, numbers, *own, *tensors, *kept)
         ctx.set_materialize_grads(False)
         return made[0], made[3], *last, *results
 

@@ -11,7 +11,7 @@ import torch
 
 from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, FeatureTerms
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _POSITIONS_PER_THREAD = 256
@@ -140,7 +140,7 @@ class _Steps(torch.autograd.Function):
         ctx.run = run
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(found.total, found.ended_well)
-        ctx.save_for_backward(found.existence, states, *maps)
+        save_for_backward(ctx, found.existence, states, *maps)
         return tuple(found)
 
     @staticmethod

@@ -16,7 +16,7 @@ from treemem.device_copy import to_device
 from treemem.ops.affine import Affine, linear
 from treemem.ops.diora.views import lefts_of, rights_of, spans_of
 from treemem.ops.diora.weights import SHORTEST, Chart, Charts, DIORAWeights, MLPWeights, PassWeights, empty_chart, unit
-from treemem.ops.second_derivative import once_differentiable, refuse_transforms
+from treemem.ops.second_derivative import once_differentiable, refuse_transforms, save_for_backward
 
 
 def fused_inside_outside(
@@ -260,7 +260,7 @@ class _Inside(torch.autograd.Function):
                 spans_of(whole, size).copy_(part)
             spans_of(of_right, size).copy_(h @ right + bias)
         ctx.kept = kept
-        ctx.save_for_backward(*chart, query, of_left, of_right, left, right, score, *output)
+        save_for_backward(ctx, *chart, query, of_left, of_right, left, right, score, *output)
         ctx.mark_non_differentiable(scores)
         return (*chart, scores)
 
@@ -389,7 +389,7 @@ class _Outside(torch.autograd.Function):
                 spans_of(whole, size).add_(is_root[:, :, None] * given)
             spans_of(of_parent, size).copy_(spans_of(chart.h, size) @ right + bias)
         ctx.kept = kept
-        ctx.save_for_backward(*inside, *chart, query, of_sibling, of_parent, lengths, left, right, score, *output)
+        save_for_backward(ctx, *inside, *chart, query, of_sibling, of_parent, lengths, left, right, score, *output)
         return chart
 
     @staticmethod

@@ -10,7 +10,7 @@ import torch
 from treemem.ops.affine import Affine
 from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights
 from treemem.ops.gated_recursive.nodes import new_nodes, saved_nodes
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
 
 class Levels(NamedTuple):
@@ -79,7 +79,7 @@ class _Levels(torch.autograd.Function):
         nodes = new_nodes(leaves, levels.children, weights, keep, activation, differentiable=differentiable)
         nodes.compose(0, *levels.ends)
         ctx.options, ctx.ends = nodes.options, levels.ends
-        ctx.save_for_backward(*nodes.tensors)
+        save_for_backward(ctx, *nodes.tensors)
         return nodes.states
 
     @staticmethod

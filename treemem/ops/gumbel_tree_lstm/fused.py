@@ -11,7 +11,7 @@ from treemem.ops.choices import Noise
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
 from treemem.ops.native_pairs import NativePairs, PairTensors, native_pairs
 from treemem.ops.pair_by_pair import PairMemory, PairStep, choose_pairs, count_pairs
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.tree_lstm import TreeLSTMStepPair
 
 
@@ -79,7 +79,7 @@ class _GumbelTrees(torch.autograd.Function):
             for number, step in enumerate(ctx.steps):
                 compositions[: len(step.chosen), number] = states[num_leaves + step.chosen]
         ctx.problem, ctx.roots = problem, roots
-        ctx.save_for_backward(compositions, query, *kept)
+        save_for_backward(ctx, compositions, query, *kept)
         ctx.mark_non_differentiable(places)
         ctx.set_materialize_grads(False)
         return states[roots], compositions, places

@@ -12,7 +12,7 @@ from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import native_library
 from treemem.ops.on_lstm.native import SOURCE, NativeSteps, is_worth_packing
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
-from treemem.ops.second_derivative import once_differentiable, refuse_transforms
+from treemem.ops.second_derivative import once_differentiable, refuse_transforms, save_for_backward
 from treemem.ops.sequence_lengths import Packing, of_step_before
 
 
@@ -100,7 +100,7 @@ class _Run(torch.autograd.Function):
         ended_cell.append(now_cell)
         if differentiable:
             ctx.sizes, ctx.shape, ctx.chunk_size = sizes, shape, chunk_size
-            ctx.save_for_backward(inputs, hidden, cell, input_weight, hidden_weight, states, blocks, masters, *kept)
+            save_for_backward(ctx, inputs, hidden, cell, input_weight, hidden_weight, states, blocks, masters, *kept)
         ctx.mark_non_differentiable(masters)
         return states, masters, torch.cat(ended_hidden[::-1]), torch.cat(ended_cell[::-1])
 

@@ -10,7 +10,7 @@ import torch
 
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import TYPE_NAMES, address, structure
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.sequence_lengths import of_step_before
 
 SOURCE = Path(__file__).with_name("fused.cpp")
@@ -63,7 +63,7 @@ class NativeSteps(torch.autograd.Function):
         getattr(library, f"forward_{TYPE_NAMES[inputs.dtype]}")(problem)
         if differentiable:
             ctx.library, ctx.numbers, ctx.sizes = library, numbers, sizes
-            ctx.save_for_backward(of_steps, *given, *found[:-2])  # the last states are not read
+            save_for_backward(ctx, of_steps, *given, *found[:-2])  # the last states are not read
         ctx.mark_non_differentiable(masters)
         return states, masters, last_hidden, last_cell
 

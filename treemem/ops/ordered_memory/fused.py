@@ -13,7 +13,7 @@ from treemem.ops.affine import layer_norm, linear
 from treemem.ops.native import TYPE_NAMES, address, native_library
 from treemem.ops.ordered_memory.stepwise import PackedSteps, hoisted
 from treemem.ops.ordered_memory.weights import Dropouts, OrderedMemoryWeights
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _NUM_GRADIENTS = 18  # of the source's `Gradients`; without gates the last four are null
@@ -175,7 +175,7 @@ class _Fused(torch.autograd.Function):
         found = run.forward(contiguous)
         ctx.run = run
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*contiguous, *found)
+        save_for_backward(ctx, *contiguous, *found)
         return found
 
     @staticmethod

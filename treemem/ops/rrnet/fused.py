@@ -10,7 +10,7 @@ from torch.nn import functional
 from treemem.ops.affine import linear
 from treemem.ops.lstm import lstm_step, lstm_step_backward
 from treemem.ops.rrnet.weights import RRNetWeights
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.spinn import Policy, SortedRun
 from treemem.ops.spinn.thin_stack import ThinStack
 
@@ -115,7 +115,7 @@ class _Transitions(torch.autograd.Function):
             stack.move(action, top, first)
         roots = stack.roots()
         ctx.steps, ctx.shape = of_steps, own_reads.shape
-        ctx.save_for_backward(states, gates, left, weight, hidden)
+        save_for_backward(ctx, states, gates, left, weight, hidden)
         ctx.mark_non_differentiable(roots, actions, chosen, tops)
         return states, roots, actions, chosen, tops
 

@@ -11,7 +11,7 @@ import torch
 
 from treemem.ops.affine import Affine
 from treemem.ops.lstm import lstm_step, lstm_step_backward
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.spinn.native import native_transitions
 from treemem.ops.spinn.thin_stack import ThinStack
 from treemem.ops.spinn.weights import REDUCE, Policy, SPINNWeights
@@ -123,7 +123,7 @@ class _Transitions(torch.autograd.Function):
         roots = stack.roots()
         ctx.problem, ctx.steps, ctx.roots, ctx.reduced = problem, of_steps, roots, actions == REDUCE
         of_roots = _rows(states, roots)
-        ctx.save_for_backward(of_roots, states, gates, tracked, tracker_gates, *weights)
+        save_for_backward(ctx, of_roots, states, gates, tracked, tracker_gates, *weights)
         ctx.mark_non_differentiable(actions, chosen)
         ctx.set_materialize_grads(False)
         return of_roots, tracked[1:].transpose(0, 1), actions, chosen

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.spinn.weights import Policy, SPINNWeights
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
@@ -112,7 +112,7 @@ class _Transitions(torch.autograd.Function):
         ctx.run = run
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(actions, chosen)
-        ctx.save_for_backward(*kept[:4], *kept.numbers, *weights)
+        save_for_backward(ctx, *kept[:4], *kept.numbers, *weights)
         return nodes.flatten(0, 1).index_select(0, roots), kept.tracked, actions, chosen
 
     @staticmethod

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from treemem.ops.second_derivative import once_differentiable
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.strength_memory.ends import End, farther_sum
 
 
@@ -77,7 +77,7 @@ class _Sequence(torch.autograd.Function):
     def forward(
         ctx: Any, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor, end: End, read_strength: float
     ) -> torch.Tensor:
-        ctx.save_for_backward(value, push, pop)
+        save_for_backward(ctx, value, push, pop)
         ctx.end, ctx.read_strength = end, read_strength
         weight = _Strengths(push, pop, end).weights(read_strength).to(value.dtype)
         return torch.bmm(weight.transpose(0, 1), value)
