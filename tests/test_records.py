@@ -241,6 +241,19 @@ def test_a_parquet_value_that_python_cannot_hold_is_an_error_of_its_row_alone(tm
     assert fields_of(path, columns=["other", "text"]) == [{"text": "x"}, {"text": "y"}, {"text": "z"}]
 
 
+def test_csv_rows_without_quotes_are_those_of_the_csv_module(tmp_path: Path) -> None:
+    texts = ["".join(each) for each in itertools.product("a ,\r", repeat=4)]
+    rows = [text + "," * (5 - text.count(",")) for text in texts]
+    (tmp_path / "a.csv").write_bytes("\n".join(["a,b,c,d,e,f", *rows, ""]).encode())
+    for record, row in zip(read_records(tmp_path / "a.csv", strict=False), rows, strict=True):
+        try:
+            cells = next(csv.reader([row], strict=True))
+        except csv.Error:
+            assert record.error is not None
+        else:
+            assert record.fields == dict(zip("abcdef", cells, strict=True))
+
+
 def test_a_csv_cell_may_be_very_long(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a\n" + "x" * 1_000_000 + "\n")

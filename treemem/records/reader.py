@@ -11,7 +11,6 @@ import os
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -34,8 +33,7 @@ HeaderOf = Callable[[Sequence[str]], Sequence[str] | None]
 _PARQUET = "a whole Parquet file"
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One record of a file.
 
     Attributes:
@@ -103,7 +101,7 @@ def read_records(
                     error_here = record.error.at(line, name)
                     if strict:
                         raise error_here
-                    record = replace(record, error=error_here)
+                    record = record._replace(error=error_here)
                 yield record
         except ParseError as error:
             if error.source:
@@ -144,8 +142,7 @@ def _text_records(
     num_before = 0
     for number, text, error, is_ended in lines_of(stream):
         parts = text.split("\t")
-        is_blank = error is None and len(parts) == 1 and not text.strip()
-        if is_blank and (skip_blank_lines or header is not None):
+        if (skip_blank_lines or header is not None) and error is None and len(parts) == 1 and not text.strip():
             continue
         if is_first and text.strip():
             is_first = False
@@ -154,20 +151,20 @@ def _text_records(
             if header is not None:
                 if (wrong := _header_error(header)) is not None:
                     raise wrong.at(number)
-                num_before = len(parts)
+                names, num_before = header, len(parts)
                 continue
-        known = names if header is None else header
-        if header is not None:
+        if header is not None and len(parts) > len(header):
             parts = _without_blank_end(parts, len(header))
-        if error is None and len(parts) > len(known):
-            offset = sum(len(part) + 1 for part in parts[: len(known)]) - 1
-            error = ParseError(f"{len(parts)} parts between tabs", text, offset, shortened("<TAB>".join(known)))
+        if error is None and len(parts) > len(names):
+            offset = sum(len(part) + 1 for part in parts[: len(names)]) - 1
+            error = ParseError(f"{len(parts)} parts between tabs", text, offset, shortened("<TAB>".join(names)))
         if not is_ended and _seems_cut(parts, num_before):
             raise cut_off(text).at(number)
         num_before = 0 if error else len(parts)
-        fields = {} if error else dict(zip(known, parts, strict=False))
-        fields.pop("", None)
-        yield Record(number, fields, error, by_place=header is None)
+        fields = {} if error else dict(zip(names, parts, strict=False))
+        if "" in fields:
+            del fields[""]
+        yield Record(number, fields, error, header is None)
 
 
 def _without_blank_end(cells: list[str], most: int) -> list[str]:
@@ -276,13 +273,8 @@ def _id_alone(header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
     return {}
 
 
-class _Row(NamedTuple):
-    """A row of CSV: its first line, cells and error, and whether its last line has an end."""
-
-    line: int
-    cells: list[str]
-    error: ParseError | None
-    is_ended: bool
+_Row = tuple[int, list[str], ParseError | None, bool]
+"""A row of CSV: its first line, cells and error, and whether its last line has an end."""
 
 
 def _csv_rows(lines: Iterator[Line]) -> Iterator[_Row]:
@@ -293,45 +285,50 @@ def _csv_rows(lines: Iterator[Line]) -> Iterator[_Row]:
     every line is read at most twice.
     """
     ahead: deque[Line] = deque()
-    taken: list[Line] = []
+    taken: list[Line]
     error_line: float = 0  # a quote that a line before this one leaves open runs into an error here
 
     def row_lines() -> Iterator[str]:
         nonlocal error_line
-        characters = 0
-        while not taken or (taken[0].number >= error_line and characters <= LONGEST_LINE):
+        yield taken[0][1] + "\n"
+        characters = len(taken[0][1])
+        while taken[0][0] >= error_line and characters <= LONGEST_LINE:
             line = ahead.popleft() if ahead else next(lines, None)
             if line is None:
-                if taken:
-                    error_line = math.inf
+                error_line = math.inf
                 return
             taken.append(line)
-            characters += len(line.text)
-            yield line.text + "\n"
+            characters += len(line[1])
+            yield line[1] + "\n"
 
     while True:
-        taken.clear()
-        cells, problem = _next_csv_row(csv.reader(row_lines(), strict=True))
-        if not taken:
+        line = ahead.popleft() if ahead else next(lines, None)
+        if line is None:
             return
-        number, text, error, is_ended = taken[0]
+        number, text, error, is_ended = line
         if error is None and not text.strip():
             continue
+        if '"' not in text and "\r" not in text:  # nothing to quote, and no end of a line within it
+            yield number, text.split(","), error, is_ended
+            continue
+        taken = [line]
+        cells, problem = _next_csv_row(csv.reader(row_lines(), strict=True))
         if problem:
             if len(taken) > 1:
-                error_line = max(error_line, taken[-1].number)
+                error_line = max(error_line, taken[-1][0])
                 ahead.extendleft(reversed(taken[1:]))
             error = error or ParseError(f"no row of CSV ({problem})", text, 0, "cells between commas")
         else:
-            error = next((line.error for line in taken if line.error is not None), None)
+            if len(taken) > 1:
+                error = next((line[2] for line in taken if line[2] is not None), None)
+                is_ended = taken[-1][3]
             error = error or _late_quote_error(text, cells)
-            is_ended = taken[-1].is_ended
-        yield _Row(number, cells, error, is_ended)
+        yield number, cells, error, is_ended
 
 
 def _late_quote_error(text: str, cells: Sequence[str]) -> ParseError | None:
     """Return the error of a row such as ``x, "y"``, whose second cell would be the text ``"y"`` with its quotes."""
-    found = _QUOTE_AFTER_SPACE.search(text) if '"' in text else None  # most rows have no quotes
+    found = _QUOTE_AFTER_SPACE.search(text) if '"' in "".join(cells) else None  # most cells have no quotes
     if found is None or not any(cell[:1].isspace() and cell.lstrip().startswith('"') for cell in cells):
         return None
     return ParseError("a quote after a space", text, found.end() - 1, "a quote right after the comma")

@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,20 +26,10 @@ DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 """What unpacking raises."""
 
 
-class Line(NamedTuple):
-    """A line of a file.
-
-    Attributes:
-        number: from 1.
-        text: without its end.
-        error: why it cannot be read, else None.
-        is_ended: whether a line end follows; only the last line of a file may lack it.
-    """
-
-    number: int
-    text: str
-    error: ParseError | None
-    is_ended: bool
+Line = tuple[int, str, ParseError | None, bool]
+"""A line of a file: its number from 1; its text without its end; why it cannot be read, else None; and whether a line
+end follows, which only the last line of a file may lack. A plain tuple, since making a named one takes as long as
+reading the line."""
 
 
 @contextlib.contextmanager
@@ -142,24 +132,24 @@ def lines_of(stream: IO[bytes]) -> Iterator[Line]:
         if number == 1:
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         is_ended = raw.endswith(b"\n")
-        if len(raw) > LONGEST_LINE and not is_ended:
+        if not is_ended and len(raw) > LONGEST_LINE:
             text = raw[:100].decode("utf-8", errors="replace")
             while raw and not is_ended:
                 raw = stream.readline(LONGEST_LINE)
                 is_ended = raw.endswith(b"\n")
             problem = f"the line has more than {LONGEST_LINE:,} bytes"
-            yield Line(number, "", ParseError(problem, text, 0, "a shorter line for each record"), is_ended)
+            yield number, "", ParseError(problem, text, 0, "a shorter line for each record"), is_ended
             continue
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         try:
-            yield Line(number, raw.decode("utf-8"), None, is_ended)
+            yield number, raw.decode("utf-8"), None, is_ended
         except UnicodeDecodeError as error:
             text = raw.decode("utf-8", errors="replace")
             offset = len(raw[: error.start].decode("utf-8"))
             if error.end == len(raw) and error.reason == "unexpected end of data" and not is_ended:
                 raise cut_off(text).at(number) from error
             wrong = ParseError(f"byte 0x{raw[error.start]:02x} is not UTF-8", text, offset, "UTF-8 text")
-            yield Line(number, text, wrong, is_ended)
+            yield number, text, wrong, is_ended
 
 
 def text_lines(stream: IO[bytes]) -> Iterator[tuple[int, str, ParseError | None]]:
@@ -197,7 +187,7 @@ def read_json(content: str | bytes, source: str = "", expected: str = "") -> Any
     text = content if isinstance(content, str) else content.decode("utf-8-sig", errors="surrogateescape")
     cause: Exception
     try:
-        if isinstance(content, bytes):
+        if text is not content:
             text.encode("utf-8")
         return json.loads(text)
     except UnicodeEncodeError as error:
