@@ -71,7 +71,7 @@ def as_tree(data: object, *, number: str | None = None) -> Tree:
         >>> as_tree(["f", 3], number="Number").children[0].value
         3.0
     """
-    if isinstance(data, str) and (form := _form_of_text(data)) is not None:
+    if isinstance(data, str) and not data.isalnum() and (form := _form_of_text(data)) is not None:
         raise GraphError(f"{data[:40]!r} is no label: this looks like {form}; a leaf with this label is Tree(label)")
     names: dict[tuple[str, bool], object] = {}
     pending: list[Any] = [data]
@@ -87,9 +87,7 @@ def as_tree(data: object, *, number: str | None = None) -> Tree:
         if isinstance(node, Tree):
             done.append(node)
             continue
-        arity = len(node.children)
-        children = done[len(done) - arity :][::-1]
-        del done[len(done) - arity :]
+        children = [done.pop() for _ in node.children]
         done.append(Tree(node.label, children, node.value))
     return done.pop()
 
@@ -106,8 +104,6 @@ def is_sympy(data: object) -> bool:
 
 
 def _form_of_text(text: str) -> str | None:
-    if text.isalnum():
-        return None
     if len(text) > 2 and text[0] == "(" and text[-1] == ")":
         return other_form(text) or "brackets; parse_brackets(text) reads them"
     return other_form(text)
@@ -116,10 +112,6 @@ def _form_of_text(text: str) -> str | None:
 def _node_of(item: Any, number: str | None, names: dict[tuple[str, bool], object]) -> _Node:
     if isinstance(item, str):
         return _Node(item)
-    if isinstance(item, (int, float, np.integer, np.floating)) and not isinstance(item, bool):
-        return _Node(_number_label(item)) if number is None else _Node(number, value=item)
-    if isinstance(item, Mapping):
-        return _node_of_mapping(_plain(item), number)
     if isinstance(item, (list, tuple)):
         if not item or not isinstance(item[0], str):
             raise GraphError(
@@ -127,6 +119,10 @@ def _node_of(item: Any, number: str | None, names: dict[tuple[str, bool], object
                 + (_INDEXED if item and isinstance(item[0], Mapping) and has_label(item[0]) else "")
             )
         return _Node(item[0], item[1:])
+    if isinstance(item, (int, float, np.integer, np.floating)) and not isinstance(item, bool):
+        return _Node(_number_label(item)) if number is None else _Node(number, value=item)
+    if isinstance(item, Mapping):
+        return _node_of_mapping(_plain(item), number)
     if isinstance(item, ast.AST):
         return _node_of_syntax(item, number)
     if is_sympy(item):
@@ -157,6 +153,8 @@ def _number_label(item: Any) -> str:
 
 def _plain(item: Any) -> Any:
     """Return an array of numpy as a list, and a scalar or list of pyarrow or pandas as Python's; others as they are."""
+    if item is None or type(item) in (dict, str, list, int, float):
+        return item
     if isinstance(item, np.ndarray):
         return list(item) if item.ndim else item.item()
     for convert in ("as_py", "to_pylist"):
@@ -167,9 +165,15 @@ def _plain(item: Any) -> Any:
     return item
 
 
+def _first_in(item: Mapping[str, Any], names: Sequence[str]) -> str:
+    for name in names:
+        if name in item:
+            return name
+    return names[0]
+
+
 def _node_of_mapping(item: Mapping[str, Any], number: str | None) -> _Node:
-    label_field = next((name for name in _LABEL_FIELDS if name in item), "label")
-    children_field = next((name for name in _CHILDREN_FIELDS if name in item), "children")
+    label_field, children_field = _first_in(item, _LABEL_FIELDS), _first_in(item, _CHILDREN_FIELDS)
     label, given, value = item.get(label_field), _plain(item.get(children_field)), _plain(item.get("value"))
     children = () if given is None else given
     if not isinstance(label, str) or isinstance(children, (str, Mapping)) or not isinstance(children, Iterable):

@@ -62,7 +62,10 @@ class Tree:
             raise GraphError(f"the children of {label!r} must be several; put the single {children!r:.40} in a list")
         try:
             subtrees: tuple[Any, ...] = tuple(
-                [Tree(number_text(child)) if _is_label(child) else child for child in children]
+                [
+                    Tree(str(child) if isinstance(child, str) else number_text(child)) if _is_label(child) else child
+                    for child in children
+                ]
             )
         except TypeError as error:
             if isinstance(children, Iterable):
