@@ -158,10 +158,11 @@ def read_words(
 def _split(texts: Sequence[str], word_number: WordNumbers, marks: str) -> Words:
     """Number the words of texts. Bytes are split because they split at the spaces of ASCII only, as parsers do."""
     split = []
+    spaced = [(b"%c" % mark, b" %c " % mark) for mark in marks.encode()]
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass").removeprefix(codecs.BOM_UTF8)
-        for mark in marks.encode():
-            encoded = encoded.replace(b"%c" % mark, b" %c " % mark)
+        for mark, with_spaces in spaced:
+            encoded = encoded.replace(mark, with_spaces)
         split.append(encoded.split())
     begin = offsets([len(words) for words in split])
     numbers = map(word_number.__getitem__, itertools.chain.from_iterable(split))
@@ -181,7 +182,7 @@ def _is_bare(word: str) -> bool:
 def _are_plain(texts: Sequence[str]) -> bool:
     joined = " ".join(texts)
     if not any(mark in joined for mark in ('"', "\\", ",(", "),")):
-        return all(_is_plain(text) for text in texts if "(" not in text)
+        return all(text.isalnum() or "(" in text or _is_plain(text) for text in texts)
     return all(map(_is_plain, texts))
 
 

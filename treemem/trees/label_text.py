@@ -22,13 +22,15 @@ def format_label(label: str, *, is_inner: bool = False, is_root: bool = False) -
         is_inner: whether its node has children.
         is_root: whether it is the label of a tree of one node.
     """
+    if label.isalnum():
+        return label
     is_plain = (
         _PLAIN_LABEL.match(label)
         and label.isprintable()
         and not ("=" in label and VALUE_SUFFIX.search(label))
         and not (is_inner and ends_in_comma(label))
     )
-    if is_plain and is_root and not label.isalnum():
+    if is_plain and is_root:
         from treemem.trees.other_forms import other_form
 
         is_plain = other_form(label) is None
