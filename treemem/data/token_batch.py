@@ -51,7 +51,9 @@ class TokenBatch:
 
     def __post_init__(self) -> None:
         for name in ("token", "lengths"):
-            object.__setattr__(self, name, whole_numbers(name, getattr(self, name)))
+            given = getattr(self, name)
+            if given.dtype != torch.int64:
+                object.__setattr__(self, name, whole_numbers(name, given))
 
     @classmethod
     def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> TokenBatch:
