@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from treemem.errors import RecipeError, near_names
 
 _MOST_LAYERS = 10_000
+_MOST_ROWS = 100_000
 _Choice = TypeVar("_Choice", bound="str | int")
 
 
@@ -32,10 +33,25 @@ def checked_layers(name: str, value: Any) -> int:
     Raises:
         RecipeError: it is not.
     """
-    layers = checked_count(name, value)
-    if layers > _MOST_LAYERS:
-        raise RecipeError(f"{name} must be at most {_MOST_LAYERS}, not {_shown(value)}")
-    return layers
+    return _checked_most(name, value, _MOST_LAYERS)
+
+
+def checked_rows(name: str, value: Any) -> int:
+    """Return ``value`` if it is a number of rows of a memory, or of hypotheses in a beam, from 1 to 100,000.
+
+    No weight depends on it, so the limit keeps a damaged ``config.yaml`` from asking for all memory.
+
+    Raises:
+        RecipeError: it is not.
+    """
+    return _checked_most(name, value, _MOST_ROWS)
+
+
+def _checked_most(name: str, value: Any, most: int) -> int:
+    count = checked_count(name, value)
+    if count > most:
+        raise RecipeError(f"{name} must be at most {most}, not {_shown(value)}")
+    return count
 
 
 def checked_choice(name: str, value: _Choice, known: Sequence[_Choice]) -> _Choice:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from tree_strategies import VOCABULARY
 
+from treemem import Vocabulary
 from treemem.errors import RecipeError
 from treemem.nn import (
     DIORA,
     LSTM,
     ONLSTM,
+    PRPN,
     SPINN,
     BeamTreeGRC,
     ChildSumTreeLSTM,
@@ -25,6 +27,7 @@ from treemem.nn import (
     OrderedMemory,
     RelationHead,
     RRNet,
+    SequenceToSequence,
     StackTreeLSTM,
     StackTreeRNN,
     Transformer,
@@ -33,6 +36,8 @@ from treemem.nn import (
     TreeRNN,
     UniversalTransformer,
 )
+
+SYMBOLS = Vocabulary(["</s>", "|||", "a"], [])
 
 LAYERS = [
     (TreeRNN, {"activation": "tahn"}, "did you mean tanh"),
@@ -47,12 +52,14 @@ LAYERS = [
     (ChildSumTreeLSTM, {"shared_kinds": "no"}, "shared_kinds must be True or False, not 'no'"),
     (TreeCell, {"leaf_dropout": -0.1}, "leaf_dropout must be a probability"),
     (StackTreeRNN, {"stack_size": 0}, "stack_size must be at least 1"),
+    (StackTreeRNN, {"stack_size": 10**8}, "stack_size must be at most 100000, not 100000000"),
     (StackTreeRNN, {"no_op": "stack"}, "no_op must be True or False, not 'stack'"),
     (StackTreeRNN, {"read": "both"}, "read='both'"),
     (StackTreeRNN, {"pop_zero": "never"}, "pop_zero='never'"),
     (StackTreeRNN, {"top_k": 2}, 'top_k goes with read="own"'),
     (StackTreeRNN, {"top_k": 9, "read": "own"}, "between 1 and stack_size=5"),
     (StackTreeLSTM, {"stack_size": "5"}, "stack_size must be a whole number, not '5'"),
+    (StackTreeLSTM, {"stack_size": 10**8}, "stack_size must be at most 100000"),
     (StackTreeLSTM, {"actions": "vector"}, "actions='vector'"),
     (StackTreeLSTM, {"normalize": "sum"}, "normalize='sum'"),
     (StackTreeLSTM, {"queue": "yes"}, "queue must be True or False, not 'yes'"),
@@ -84,15 +91,21 @@ LAYERS = [
     (Transformer, {"positions": "learned"}, 'max_length goes with positions="learned"'),
     (Transformer, {"max_length": 9}, 'max_length goes with positions="learned"'),
     (UniversalTransformer, {"num_steps": 0}, "num_steps must be at least 1"),
+    (UniversalTransformer, {"num_steps": 10**8}, "num_steps must be at most 10000"),
     (UniversalTransformer, {"threshold": 1.5}, "threshold must be a probability"),
     (UniversalTransformer, {"act": "no"}, "act must be True or False, not 'no'"),
     (OrderedMemory, {"slots": 0}, "slots must be at least 1"),
+    (OrderedMemory, {"slots": 10**8}, "slots must be at most 100000"),
+    (OrderedMemory, {"evaluation_slots": 10**8}, "evaluation_slots must be at most 100000"),
+    (PRPN, {"slots": 10**8}, "slots must be at most 100000"),
     (OrderedMemory, {"skip": 0.05}, "skip must be at most 0.001, not 0.05"),
     (OrderedMemory, {"memory_dropout": -1}, "memory_dropout must be a probability"),
     (OrderedMemory, {"padding": "rigth"}, "padding='rigth' is none of right, right flipped, left; did you mean right"),
     (OrderedMemory, {"cell": "gatd"}, "cell='gatd' is none of gated, rnn; did you mean gated"),
     (OrderedMemory, {"bidirectional": "yes"}, "bidirectional must be True or False, not 'yes'"),
     (EfficientBeamTreeGRC, {"beam_size": 0}, "beam_size must be at least 1, not 0"),
+    (EfficientBeamTreeGRC, {"beam_size": 10**8}, "beam_size must be at most 100000"),
+    (SequenceToSequence, {"vocabulary": SYMBOLS, "beam_size": 10**8}, "beam_size must be at most 100000"),
     (EfficientBeamTreeGRC, {"scored_size": 9}, "scored_size=9 must be at most hidden_size=8"),
     (EfficientBeamTreeGRC, {"noise": "no"}, "noise must be True or False, not 'no'"),
     (BeamTreeGRC, {"top_k": "soft"}, "top_k='soft' is none of plain, onesoft"),
@@ -118,6 +131,10 @@ LAYERS = [
     (DisjointTreeLSTM, {"policy_updates": 0}, "policy_updates must be at least 1, not 0"),
     (DisjointTreeLSTM, {"policy_rate": 0}, "policy_rate must be above 0, not 0"),
     (MemoryRNN, {"cell": "ONLSTM"}, "cell='ONLSTM' is none of RNN, GRU, LSTM"),
+    *(
+        (MemoryRNN, {"memory": memory, "memory_options": {name: 10**8}}, f"{name} must be at most 100000")
+        for memory, name in (("superposition", "depth"), ("register", "rows"), ("list", "length"))
+    ),
     (MemoryRNN, {"memory_options": {"read_strength": -1}}, "read_strength must be above 0, not -1"),
     (MemoryRNN, {"memory": "superposition", "memory_options": {"depth": 2, "top_k": 3}}, "top_k=3 reads more rows"),
     (MemoryRNN, {"memory": "superposition", "memory_options": {"empty": "a"}}, "empty must be a number, not 'a'"),

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import torch
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability, checked_rows
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.gated_cell import GatedCell, Leaves
@@ -32,7 +32,7 @@ class BeamTreeEncoder(JoiningEncoder):
     """
 
     soft = False
-    beam_size: SettableOption[int] = SettableOption(checked_count)
+    beam_size: SettableOption[int] = SettableOption(checked_rows)
     engine: SettableOption[BeamTreeEngine] = SettableOption(partial(checked_choice, known=get_args(BeamTreeEngine)))
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
-from treemem.checked_options import checked_count, checked_flag, checked_scale
+from treemem.checked_options import checked_count, checked_flag, checked_rows, checked_scale
 from treemem.errors import GraphError, RecipeError
 from treemem.ops.controller import ControlledMemory, runs_in_cpp
 from treemem.ops.strength_memory import (
@@ -356,7 +356,7 @@ class SuperpositionStack(Memory):
 
     def __init__(self, depth: int = 30, *, top_k: int = 1, no_op: bool = True, empty: float = -1.0) -> None:
         super().__init__()
-        self.depth, self.top_k = checked_count("depth", depth), checked_count("top_k", top_k)
+        self.depth, self.top_k = checked_rows("depth", depth), checked_count("top_k", top_k)
         if self.top_k > self.depth:
             raise RecipeError(f"top_k={top_k} reads more rows than the stack has; depth={depth}")
         self.no_op, self.empty = checked_flag("no_op", no_op), _checked_empty(empty)
@@ -452,7 +452,7 @@ class DoublyLinkedList(Memory):
 
     def __init__(self, length: int = 61, *, no_op: bool = True, empty: float = -1.0) -> None:
         super().__init__()
-        self.length = checked_count("length", length)
+        self.length = checked_rows("length", length)
         self.no_op, self.empty = checked_flag("no_op", no_op), _checked_empty(empty)
 
     def initial(self, batch_size: int, size: int, like: torch.Tensor | None = None) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import torch
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.checked_options import checked_choice, checked_flag, checked_probability, checked_rows
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
@@ -43,7 +43,7 @@ _MOST_SKIPPED = 1e-3  # a skipped slot is taken for one with cp = 0
 
 
 def _checked_optional_count(name: str, count: int | None) -> int | None:
-    return None if count is None else checked_count(name, count)
+    return None if count is None else checked_rows(name, count)
 
 
 class OrderedMemory(SequenceEncoder):
@@ -125,7 +125,7 @@ class OrderedMemory(SequenceEncoder):
 
     lengths_on_cpu = True
 
-    slots: SettableOption[int] = SettableOption(checked_count)
+    slots: SettableOption[int] = SettableOption(checked_rows)
     evaluation_slots: SettableOption[int | None] = SettableOption(_checked_optional_count)
     padding: SettableOption[OrderedMemoryPadding] = SettableOption(
         partial(checked_choice, known=get_args(OrderedMemoryPadding))

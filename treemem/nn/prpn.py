@@ -8,7 +8,14 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_count, checked_flag, checked_layers, checked_probability, checked_scale
+from treemem.checked_options import (
+    checked_count,
+    checked_flag,
+    checked_layers,
+    checked_probability,
+    checked_rows,
+    checked_scale,
+)
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
@@ -106,7 +113,7 @@ class PRPN(SequenceEncoder):
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         if hidden_size % 2:
             raise RecipeError(f"hidden_size={hidden_size} must be even: each distance reads half of the hidden layer")
-        self.slots = checked_count("slots", slots)
+        self.slots = checked_rows("slots", slots)
         self.lookback = checked_count("lookback", lookback, least=0)
         self.resolution = checked_scale("resolution", resolution)
         self.hard = checked_flag("hard", hard)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 import torch.nn.functional as F
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_rows
 from treemem.errors import GraphError
 from treemem.nn.memory import CompiledMemory, Control, Memory
 from treemem.ops.register_memory import (
@@ -88,7 +88,7 @@ class RegisterMemory(Memory):
         addressing: Addressing = "soft",
     ) -> None:
         super().__init__()
-        self.rows, self.max_shift = checked_count("rows", rows), checked_count("max_shift", max_shift)
+        self.rows, self.max_shift = checked_rows("rows", rows), checked_count("max_shift", max_shift)
         self.key_size = key_size if key_size is None else checked_count("key_size", key_size)
         self.similarity = checked_choice("similarity", similarity, ("cosine", "dot"))
         self.location = checked_flag("location", location)

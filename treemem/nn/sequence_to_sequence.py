@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import checked_choice, checked_count, checked_rows
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device, to_device_together
 from treemem.errors import GraphError, RecipeError
@@ -109,7 +109,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         self.end, self.between = known[END], known[BETWEEN]
         self.hidden_size, self.vocabulary = checked_count("hidden_size", hidden_size), vocabulary
         self.embedding = nn.Embedding(len(known), checked_count("embedding_size", embedding_size))
-        self.beam_size, self.points = checked_count("beam_size", beam_size), output == "pointer"
+        self.beam_size, self.points = checked_rows("beam_size", beam_size), output == "pointer"
 
         def driving(memories: list[Memory]) -> StepCell:
             return named_cell(cell, hidden_size, num_layers, embedding_size, memories, memory_size, fusion)

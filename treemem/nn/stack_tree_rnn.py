@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch.nn.functional import dropout as drop
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_rows
 from treemem.errors import RecipeError
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
@@ -51,7 +51,7 @@ class StackTreeRNNCell(SplitTreeCell):
     ) -> None:
         super().__init__(sets, options)
         hidden_size = self.hidden_size
-        self.stack_size = checked_count("stack_size", stack_size)
+        self.stack_size = checked_rows("stack_size", stack_size)
         self.activation_name = checked_activation(activation_name)
         self.no_op = checked_flag("no_op", no_op)
         self.read: StackReadout = checked_choice("read", read, get_args(StackReadout))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_count, checked_flag, checked_probability
+from treemem.checked_options import checked_flag, checked_layers, checked_probability
 from treemem.data.sum_count import SumCount
 from treemem.nn.attention_encoder import (
     AttentionEncoder,
@@ -83,7 +83,7 @@ class UniversalTransformer(AttentionEncoder):
     ) -> None:
         attention = num_heads, feedforward_size, dropout, norm_first, read, joint
         super().__init__(vocabulary, hidden_size, *attention, form, embedding_bound, input_dropout)
-        self.num_steps = checked_count("num_steps", num_steps)
+        self.num_steps = checked_layers("num_steps", num_steps)
         self.threshold = checked_probability("threshold", threshold)
         checked_flag("act", act)
         self.layer = self.new_layer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag
+from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_rows
 from treemem.errors import RecipeError
 from treemem.ops.activation import ActivationName, activation
 
@@ -54,7 +54,7 @@ class StackTreeLSTMOptions:
         activation(self.output_activation)
         for name, known in (("actions", get_args(Actions)), ("normalize", get_args(Normalization))):
             checked_choice(name, getattr(self, name), known)
-        checked_count("stack_size", self.stack_size)
+        checked_rows("stack_size", self.stack_size)
         checked_count("top_k", self.top_k)
         for name in ("no_op", "no_pop", "input_gate", "gated_top_k", "queue"):
             checked_flag(name, getattr(self, name))
