@@ -88,7 +88,7 @@ def test_update_dropout_drops_what_is_added_to_the_cell() -> None:
 
 @pytest.mark.parametrize("encoder_class", ENCODERS)
 def test_every_token_has_a_vector_of_its_own(encoder_class: type[LSTM] | type[RNN]) -> None:
-    for form in ("function", "preorder", "leaves"):
+    for form in ("function", "brackets", "leaves"):
         encoder = encoder_class(4, VOCABULARY, form=form)  # type: ignore[arg-type]
         assert encoder.embedding.num_embeddings == len(token_table(VOCABULARY, form))  # type: ignore[arg-type]
 

@@ -28,7 +28,7 @@ NETWORKS = [
     NetworkConfig("RNN", {}),
     NetworkConfig("LSTM", {}),
     NetworkConfig("LSTM", {"num_layers": 2, "dropout": 0.1, "input_dropout": 0.1, "embedding_size": 5}),
-    NetworkConfig("LSTM", {"update_dropout": 0.1, "form": "preorder"}),
+    NetworkConfig("LSTM", {"update_dropout": 0.1, "form": "brackets"}),
     NetworkConfig("MemoryRNN", {"memory": "stack", "memory_size": 3, "embedding_size": 5}),
     NetworkConfig("MemoryRNN", {"cell": "RNN", "memory": "superposition", "memory_options": {"depth": 3}}),
     NetworkConfig("MemoryRNN", {"memory": "nondeterministic", "memory_options": {"normalized": True, "symbols": 2}}),

@@ -36,6 +36,7 @@ from treemem.nn import (
     TreeRNN,
     UniversalTransformer,
 )
+from treemem.trees.vocabulary import Vocabulary
 
 SYMBOLS = Vocabulary(["</s>", "|||", "a"], [])
 
@@ -73,6 +74,7 @@ LAYERS = [
     (LSTM, {"dropout": 0.1}, "dropout is between layers, and there is one; for dropout inside it give update_dropout"),
     (LSTM, {"embedding_size": 0}, "embedding_size must be at least 1"),
     (LSTM, {"embedding_bound": -1}, "embedding_bound must be above 0"),
+    (LSTM, {"vocabulary": Vocabulary(["x"], [("f", 1), ("f", 2)]), "form": "preorder"}, "'f' has several numbers of"),
     (LSTM, {"form": "functoin"}, "form='functoin' is none of preorder, .*; did you mean function"),
     (LSTM, {"engine": "torch", "update_dropout": 0.1}, "torch's own LSTM has no update_dropout"),
     (ONLSTM, {"chunk_size": 5}, "chunk_size=5 does not divide a layer of 8; 1, 2, 4 would"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from tree_strategies import VOCABULARY, chain, forests
 
 from treemem.errors import GraphError, TreememError, VocabularyError
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.tokens import TokenForm, flat_tokens, forest_tokens, token_table
+from treemem.trees.tokens import TokenForm, ambiguous_label, flat_tokens, forest_tokens, token_table
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -148,3 +150,37 @@ def test_labels_that_are_brackets_or_commas_are_other_tokens_than_the_punctuatio
         is_label = sequences.node >= 0
         assert not set(sequences.token[is_label]) & set(sequences.token[~is_label])
     assert forest_tokens(forest, form, vocabulary).tokens == token_table(vocabulary, form)
+
+
+def trees_of(vocabulary: Vocabulary, height: int) -> list[Tree]:
+    below = trees_of(vocabulary, height - 1) if height else []
+    inner = [
+        Tree(label, children)
+        for label, arity in vocabulary.functions
+        for children in itertools.product(below, repeat=arity)
+    ]
+    return [*map(Tree, vocabulary.leaves), *inner]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "functions", "ambiguous"),
+    [
+        (["x", "y"], [("f", 2), ("g", 1)], None),
+        (["x"], [("f", 2), ("f", 1)], "f"),
+        (["x", "f"], [("f", 2)], "f"),
+    ],
+)
+def test_tokens_tell_the_tree_unless_a_label_in_preorder_has_several_arities(
+    leaves: list[str], functions: list[tuple[str, int]], ambiguous: str | None
+) -> None:
+    vocabulary = Vocabulary(leaves, functions)
+    trees = trees_of(vocabulary, 2)
+    for form in FORMS[:4]:
+        texts = {" ".join(words) for words in forest_tokens(Forest.from_trees(trees), form, vocabulary).strings()}
+        assert ambiguous_label(vocabulary, form) == (ambiguous if form == "preorder" else None)
+        assert (len(texts) == len(trees)) is (ambiguous_label(vocabulary, form) is None)
+
+
+def test_an_unknown_function_has_the_token_of_the_unknown_leaf() -> None:
+    vocabulary = Vocabulary(["x", "<unk>"], [("f", 2)], kinds="arity", unknown="<unk>")
+    assert ambiguous_label(vocabulary, "preorder") == "<unk>"

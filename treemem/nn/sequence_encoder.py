@@ -24,7 +24,7 @@ from treemem.ops.sequence_lengths import within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.pyg_bridge import forest_from_pyg, is_pyg_graph
-from treemem.trees.tokens import TokenForm, token_table
+from treemem.trees.tokens import TokenForm, ambiguous_label, token_table
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -68,7 +68,8 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
 
     Raises:
-        RecipeError: no vocabulary, or an option outside its range.
+        RecipeError: no vocabulary, an option outside its range, or a form in which different trees of the vocabulary
+            have the same tokens.
 
     Example:
         >>> from treemem import Tree, TreeBatch, Vocabulary
@@ -99,6 +100,11 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         self.hidden_size = hidden_size
         self.vocabulary = vocabulary
         self.form: TokenForm = checked_choice("form", form, get_args(TokenForm))
+        if (label := ambiguous_label(vocabulary, self.form)) is not None:
+            raise RecipeError(
+                f'form="preorder" writes no brackets, and {label!r:.100} has several numbers of children, so different '
+                'trees would have the same tokens; use form="function" or "brackets"'
+            )
         self.embedding_size = checked_count("embedding_size", hidden_size if embedding_size is None else embedding_size)
         self.embedding_bound = None if embedding_bound is None else checked_scale("embedding_bound", embedding_bound)
         self.input_dropout = checked_probability("input_dropout", input_dropout)

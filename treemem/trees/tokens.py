@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -29,13 +30,33 @@ def token_table(vocabulary: Vocabulary, form: TokenForm) -> tuple[str, ...]:
     return (*labels, *marks)
 
 
+def ambiguous_label(vocabulary: Vocabulary, form: TokenForm) -> str | None:
+    """Return a label that makes different trees the same tokens, though the form writes all labels.
+
+    In preorder, ``(f (f x y))`` and ``(f (f x) y)`` are both ``f f x y``: the tokens tell the tree only if each label
+    has one number of children. The forms of leaves alone leave the rest of the tree out on purpose.
+
+    Example:
+        >>> ambiguous_label(Vocabulary(["x"], [("-", 1), ("-", 2)]), "preorder")
+        '-'
+    """
+    if form != "preorder":
+        return None
+    arities = Counter(label for label, _ in vocabulary.functions)
+    arities.update(vocabulary.leaves)
+    if vocabulary.accepts_unknown_functions:
+        arities[str(vocabulary.unknown)] += 1
+    return next((label for label, count in arities.items() if count > 1), None)
+
+
 def forest_tokens(forest: Forest, form: TokenForm, vocabulary: Vocabulary | None = None) -> TokenSequences:
     """Write every tree as tokens.
 
     ================ ============================== ====================================================
     form             ``(f (g a) b c)``, ``(+ a b)`` reads as
     ================ ============================== ====================================================
-    preorder         ``f g a b c``, ``+ a b``       labels, a parent before its children
+    preorder         ``f g a b c``, ``+ a b``       labels, a parent before its children; tells the tree only if each
+                                                    label has one number of children
     function         ``f ( g ( a ) , b , c )``      a label, then its children in brackets, between commas
     infix            ``f ( g ( a ) , b , c )``,     as ``function``, but the label of a node of two children
                      ``( a + b )``                  stands between them
