@@ -46,6 +46,8 @@ def test_json_of_a_hundred_thousand_levels_is_read() -> None:
     [
         ("[1,", "column 4: this is not JSON: Expecting value"),
         ("[" * 5000, "column 5001: this is not JSON"),
+        ('{"a": {"label": "f", "label": "g"}}', "two fields have one name, 'label'"),
+        ('["f", ' * 1500 + '{"label": "f", "label": "g"}' + "]" * 1500, "two fields have one name, 'label'"),
         ("1" * 5000, "this JSON cannot be read: Exceeds the limit"),
     ],
 )

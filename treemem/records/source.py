@@ -189,7 +189,7 @@ def read_json(content: str | bytes, source: str = "", expected: str = "") -> Any
     try:
         if text is not content:
             text.encode("utf-8")
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique_fields)
     except UnicodeEncodeError as error:
         problem, offset, cause = f"byte 0x{ord(text[error.start]) - 0xDC00:02x} is not UTF-8", error.start, error
         text = text.encode("utf-8", errors="replace").decode("utf-8")
@@ -198,6 +198,24 @@ def read_json(content: str | bytes, source: str = "", expected: str = "") -> Any
     except ValueError as error:
         problem, offset, cause = f"no JSON here ({getattr(error, 'msg', error)})", getattr(error, "pos", 0), error
     raise ParseError(problem, text, offset, expected, source=source) from cause
+
+
+def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of an object of JSON.
+
+    Raises:
+        ValueError: a name stands twice, so that one of the values would be lost.
+    """
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise two_fields(next(name for name in names if names.count(name) > 1))
+    return fields
+
+
+def two_fields(name: str) -> ValueError:
+    """Return the error of two fields of this name in one object."""
+    return ValueError(f"two fields have one name, {shortened(name, 100)!r}")
 
 
 def read_array(path: str | os.PathLike[str], *, mmap: bool = True) -> NDArray[Any]:

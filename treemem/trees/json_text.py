@@ -8,6 +8,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
 from treemem.errors import ParseError
+from treemem.records.source import two_fields, unique_fields
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -21,7 +22,8 @@ def parse_json(text: str) -> Any:
     """Return what ``json.loads`` returns, for lists and dictionaries of any depth.
 
     Raises:
-        ParseError: the text is not JSON, or has an integer of more digits than Python reads.
+        ParseError: the text is not JSON, an object has two fields of one name, or an integer has more digits than
+            Python reads.
 
     Example:
         >>> parse_json('["f", {"label": "x"}]')
@@ -30,13 +32,14 @@ def parse_json(text: str) -> Any:
     text = text.removeprefix("\ufeff")
     try:
         try:
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=unique_fields)
         except RecursionError:
             return _parse(text)
     except json.JSONDecodeError as error:
         raise ParseError(f"this is not JSON: {error.msg}", text, error.pos, _EXPECTED) from error
-    except ValueError as error:  # an integer of thousands of digits
-        raise ParseError(f"this JSON cannot be read: {error}", text, 0, "numbers of fewer digits") from error
+    except ValueError as error:  # two fields of one name, or an integer of thousands of digits
+        expected = "distinct names, and numbers of fewer than 4,300 digits"
+        raise ParseError(f"this JSON cannot be read: {error}", text, 0, expected) from error
 
 
 def _parse(text: str) -> Any:
@@ -65,6 +68,8 @@ def _parse(text: str) -> Any:
             is_list = isinstance(parent, list)
             if is_list:
                 parent.append(value)
+            elif key in parent:
+                raise two_fields(key)
             else:
                 parent[key] = value
             sign = text[place : place + 1]
