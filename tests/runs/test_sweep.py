@@ -163,6 +163,30 @@ def test_no_test_example_is_trained_on_or_scored(
     assert seen == [{"train", "validation"}] * 2
 
 
+def test_trials_are_judged_by_what_chooses_the_best_epoch(recipe: str, tmp_path: Path) -> None:
+    variations = [Variation.parse("training.learning_rate=1e-3,1e-1")]
+    planned = plan_sweep(recipe, variations, trials=2, overrides=["training.monitor=loss"])
+    records = run_trials(planned, 2, tmp_path / "sweep")
+    losses = [record["validation_loss"] for record in records]
+    assert planned.monitor.mode == "min"
+    assert planned.best(records)["validation_loss"] == min(losses) < max(losses)
+    with pytest.raises(RecipeError, match=r"cannot vary training\.monitor: the trials are judged by it"):
+        plan_sweep(recipe, [Variation.parse("training.monitor=loss,accuracy")], trials=2)
+
+
+def test_trials_with_a_rare_class_are_judged_by_the_loss(tmp_path: Path) -> None:
+    rows = "".join(f"(f x),{'b' if place % 10 == 0 else 'a'}\n" for place in range(40))
+    (tmp_path / "rare.csv").write_text("tree,label\n" + rows)
+    content = {
+        "task": "table_classes",
+        "task_options": {"path": str(tmp_path / "rare.csv"), "target": ["label"]},
+        "networks": {"sum": {"network": "TreeRNN", "options": {"hidden_size": 2}}},
+        "training": {"epochs": 1, "batch_size": 8},
+    }
+    (tmp_path / "rare.yaml").write_text(yaml.safe_dump(content))
+    assert plan_sweep(str(tmp_path / "rare.yaml"), [], trials=1).judged_by == "validation_loss"
+
+
 def test_a_recorded_trial_is_not_run_again_and_more_can_be_added(
     recipe: str, tmp_path: Path, before_fit: list[Callable[..., None]]
 ) -> None:

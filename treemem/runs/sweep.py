@@ -19,15 +19,16 @@ import yaml
 from treemem.checked_options import checked_count
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import CellError, RecipeError
-from treemem.metrics.score import Monitor
+from treemem.metrics.score import Monitor, monitor_of
 from treemem.records import write_records, writing
 from treemem.runs.fit import fit
 from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.recipe_run import check_empty
 from treemem.runs.seeds import seed_folder
 from treemem.runs.study import of_one_form, read_study
-from treemem.runs.trainer import DivergedError, FitResult
+from treemem.runs.trainer import DivergedError, FitResult, split_examples
 from treemem.runs.variation import Variation
+from treemem.task import Task
 from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
@@ -89,8 +90,15 @@ class Sweep:
 
     @cached_property
     def monitor(self) -> Monitor:
-        """The metric of the task by which trials are judged."""
-        return self.trial(0, {}).recipe.make_task().monitor
+        """The metric by which trials are judged: what chooses the best epoch of each."""
+        recipe = self.trial(0, {}).recipe
+        task, metric = recipe.make_task(), recipe.training.monitor
+        if metric is not None:
+            return task.monitor if metric == task.monitor.metric else monitor_of(metric, [metric])
+        if type(task).training_monitor is Task.training_monitor:
+            return task.monitor
+        examples = task.examples(task.make_data(recipe.data).forest)
+        return task.training_monitor(examples, split_examples(examples)[0])
 
     @property
     def judged_by(self) -> str:
@@ -185,6 +193,8 @@ def _check_trained(field: str, network: str, seeds: Sequence[int]) -> None:
         raise RecipeError(f"cannot vary {field}: the trials train {network!r}; choose another with --network")
     if field == "seeds":
         raise RecipeError("cannot vary seeds: each trial is trained from --seeds, or from training.seed")
+    if field == "training.monitor":
+        raise RecipeError("cannot vary training.monitor: the trials are judged by it")
     if field == "training.seed" and seeds:
         raise RecipeError("cannot vary training.seed: each trial is trained from --seeds; leave one of the two out")
 
@@ -197,10 +207,10 @@ def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool
     more trials, it adds some. No point is drawn twice.
 
     A record has the fields ``trial`` (from 1), ``network``, ``overrides`` (values by field), ``validation_accuracy``
-    (or what else the task's monitor is), ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or why
-    the trial failed; numbers are then null) and ``recipe`` (a hash of all fields). With seeds, the metric is the mean,
-    ``best_epoch`` and ``epochs`` are lists, and ``seeds`` and ``by_seed`` give the single results. A trial fails if one
-    seed fails.
+    (or what else chooses the best epoch), ``best_epoch``, ``epochs``, ``seconds`` (of training), ``error`` (null, or
+    why the trial failed; numbers are then null) and ``recipe`` (a hash of all fields). With seeds, the metric is the
+    mean, ``best_epoch`` and ``epochs`` are lists, and ``seeds`` and ``by_seed`` give the single results. A trial fails
+    if one seed fails.
 
     Args:
         sweep: what to vary.
@@ -349,7 +359,7 @@ def _run(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> dict[str, 
         _logger.warning("this trial came to nothing: %s", error)
         found["error"] = str(error)
     else:
-        metrics: list[Any] = [result.validation[-1].metrics[sweep.monitor.metric] for result in results]
+        metrics: list[Any] = [result.records[result.best_epoch - 1][sweep.judged_by] for result in results]
         best_epochs, epochs = [result.best_epoch for result in results], [len(result.records) for result in results]
         found[sweep.judged_by] = sum(metrics) / len(metrics)
         found["best_epoch"], found["epochs"] = (best_epochs, epochs) if sweep.seeds else (best_epochs[0], epochs[0])

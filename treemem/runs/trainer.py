@@ -102,7 +102,7 @@ class Trainer:
         self.cuda_devices = [self.device] if self.device.type == "cuda" else []
         self.compute_clock = time.process_time if self.device.type == "cpu" else time.perf_counter
         self.examples = task.examples(forest_of(data))
-        self.train_ids, self.validation_ids = _parts(self.examples)
+        self.train_ids, self.validation_ids = split_examples(self.examples)
         if options.schedule == "plateau" and not len(self.validation_ids):
             raise RecipeError('schedule "plateau" needs validation examples, and these data have none')
         examples_of_epoch(self.train_ids, self.examples, 0, options.curriculum)  # the stage with the fewest
@@ -432,7 +432,7 @@ class Trainer:
         return FitResult(best, self.folder.path, self.progress.best_epoch, validation, self.progress.records)
 
 
-def _parts(examples: Examples) -> tuple[Any, Any]:
+def split_examples(examples: Examples) -> tuple[Any, Any]:
     """Return the numbers of the examples to train on and to validate with."""
     if examples.split is None:
         train, validation = examples.part(None), examples.part(None)[:0]
