@@ -236,3 +236,12 @@ def test_a_label_that_looks_like_another_form_reads_back(label: str) -> None:
 def test_brackets_without_labels_name_the_reader_of_them() -> None:
     with pytest.raises(ParseError, match=r'first="child".*text="unlabelled"'):
         parse_brackets("( ( a b ) c )")
+
+
+def test_the_outer_bracket_of_the_penn_treebank_is_told() -> None:
+    with pytest.raises(ParseError, match="remove the first and the last bracket, or read their file with read_penn"):
+        parse_brackets("( (S (NP (PRP I)) (VP (VBP go))) )")
+    with pytest.raises(ParseError, match='text="unlabelled"'):
+        parse_brackets("( ( a b ) c )")
+    with pytest.raises(ParseError, match="a node without a label"):
+        parse_brackets("( " * 20_000 + "a b" + " )" * 20_000)

@@ -67,6 +67,9 @@ def test_a_text_in_another_form_is_told(form: TextForm, text: str, seen: str) ->
         (["(a (b c))", "(b (c a))"], "stands in both places"),
         (["( the ( cat ( sat down now ) ) )", "( cat ( sat the down ) )", "( now cat )"], "every bracket|every place"),
         (["(x + (y * z))", "(x - y)"], "an operator in the middle"),
+        (["(a AND (NOT b))", "(a OR (b AND c))"], "an operator in the middle"),
+        (["(a -> b)", "(a <-> (b -> c))"], "an operator in the middle"),
+        (["(+ (7 9 2))", "(- (3 (* (2 5))))"], "begin with a number such as '7'"),
     ],
 )
 def test_a_column_of_brackets_without_labels_is_refused(texts: list[str], sign: str) -> None:
@@ -84,12 +87,22 @@ def test_a_column_of_brackets_without_labels_is_refused(texts: list[str], sign: 
         ["( S ( NP a b ) ( VP c ) )"],
         ["(eats (cat the) fish)"],
         ["(not (not a))"],
+        ["(AND a (NOT b))", "(OR a b)"],
+        ["(S (0 a) (1 b))", "(S (0 b c) x)"],
+        ["(S Yes, sir)", "(S (NP a) b)", "(S Well, (VP go) ,)", "(S a, b c)"],
         ["x", "y"],
         ["(f x)", "well-known", "N/A"],
     ],
 )
 def test_columns_with_labels_are_read(texts: list[str]) -> None:
     assert len(read(texts)) == len(texts)
+
+
+def test_a_column_of_lists_with_commas_is_refused() -> None:
+    texts = ["(f x, y)", "(g (f y, x))"]
+    with pytest.raises(RecipeError, match=r"ends in a comma, such as 'x,'.* Write \(f x y\)"):
+        read(texts)
+    assert len(read(texts, "labelled")) == 2
 
 
 @pytest.mark.parametrize("texts", [["x-y", "x/y"], ["a,b", "c"], ["{f}", "{g}"]])

@@ -26,6 +26,7 @@ _QUOTED = re.compile(r'(?P<quoted>"[^"\\]*(?:\\.[^"\\]*)*")(?P<rest>[^ \t\r\n\f\
 _LONE_QUOTE = re.compile(r'(?P<bare>")(?=[ \t\r\n\f\v()]|\Z)')
 _UNCLOSED = re.compile(r'(?P<unclosed>")')
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
+_LABELLED = re.compile(r"\s*\(\s*[^\s()]")
 _ESCAPED_BRACKET = re.compile(r"\\([()])")
 
 
@@ -110,6 +111,11 @@ class _Reader:
                         "a label after '('; if no bracket has a label, parse_brackets(text, first=\"child\") reads it, "
                         'and text="unlabelled" in a table'
                     )
+                    if tree is None and not open_nodes and _is_in_penn_bracket(text):
+                        expected = (
+                            "a label after '('; around trees of the Penn Treebank, remove the first and the last "
+                            "bracket, or read their file with read_penn_trees"
+                        )
                     raise ParseError("a node without a label", text, token.start(), expected)
                 expects_label = is_label_first
                 if not is_label_first:
@@ -225,6 +231,15 @@ def _label(token: re.Match[str], text: str) -> str:
     except json.JSONDecodeError as error:
         expected = 'an escape of JSON, such as \\" or \\n'
         raise ParseError("a wrong escape in a quoted label", text, token.start() + error.pos, expected) from error
+
+
+def _is_in_penn_bracket(text: str) -> bool:
+    """Return whether a text is one labelled tree in a bracket of its own, as in ``( (S (NP ...)) )``."""
+    inside = text.strip()[1:-1]
+    try:
+        return _LABELLED.match(inside) is not None and bool(parse_brackets(inside).children)
+    except ParseError:
+        return False
 
 
 def _check_single(label: str, text: str) -> None:

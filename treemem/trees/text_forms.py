@@ -41,7 +41,8 @@ _NUMBER_LABEL = re.compile(
     rf"(?:(?:Integer|Float|NegativeOne|One):)?({_DECIMAL})|(?:Rational|Half):(-?[0-9]+)(?:/([0-9]+))?"
 )
 _PLAIN_NUMBER = re.compile(_DECIMAL)
-_OPERATORS = frozenset(("+", "-", "*", "/", "^", "**", "=", "==", "<", ">", "<=", ">=", "&", "|", "&&", "||"))
+_SIGNS = "+", "-", "*", "/", "%", "//", "^", "**", "=", "==", "!=", "<", ">", "<=", ">="
+_OPERATORS = frozenset((*_SIGNS, "&", "|", "&&", "||", "->", "=>", "<->", "<=>", "and", "or", "xor", "implies", "iff"))
 
 
 def parse_text(text: str, form: TextForm = "brackets", *, number: str | None = None, values: bool = False) -> Tree:
@@ -150,8 +151,13 @@ class TextReader:
         """Check the trees of all texts.
 
         Raises:
-            RecipeError: the texts are brackets, and seem to have no labels.
+            RecipeError: the texts are brackets, and seem to have no labels, or commas between the children.
         """
+        if self._num_bracketed and (example := _before_comma(forest)) is not None:
+            raise RecipeError(
+                f"every child but the last of its node ends in a comma, such as {example!r}: these seem to be lists "
+                'with commas. Write (f x y), or give text="labelled" if the commas belong to the labels'
+            )
         if self._num_bracketed and (sign := self._unlabelled(forest)):
             raise RecipeError(
                 f'these brackets look unlabelled: {sign}. Give text="unlabelled" if the first item of a bracket is a '
@@ -192,18 +198,41 @@ class TextReader:
             if shared := inner & leaves:
                 return f"every bracket has two items, and {min(shared)!r} stands in both places"
             return ""
+        is_number = np.array([_PLAIN_NUMBER.fullmatch(label) is not None for label in forest.labels])[forest.label]
+        named = forest.arity[is_inner & ~is_number]
+        if is_number[is_inner].any() and len(named) and int(named.max()) == 1:
+            example = forest.labels[forest.label[np.argmax(is_inner & is_number)]]
+            return f"some brackets begin with a number such as {example!r}, and the others have two items"
         if is_spaced and 2 * len(shared := inner & leaves) > len(inner):
             return f"{min(shared)!r} and others stand in every place of a bracket"
         if self._is_infix(forest, is_inner):
-            return "every bracket has three items with an operator in the middle"
+            return "brackets of three items have an operator in the middle"
         return ""
 
     @staticmethod
     def _is_infix(forest: Forest, is_inner: NDArray[np.bool_]) -> bool:
-        """Whether every bracket is ``(a + b)``."""
-        if (forest.arity[is_inner] != 2).any():
+        """Whether every bracket is ``(a + b)`` or ``(- a)``, and some are ``(a + b)``."""
+        is_binary = forest.arity == 2
+        if (forest.arity[is_inner] > 2).any() or not is_binary.any():
             return False
         pointer, child = forest.children()
-        first = child[pointer[:-1][is_inner]]
-        names = {forest.labels[label] for label in np.unique(forest.label[first])}
+        first = child[pointer[:-1][is_binary]]
+        names = {forest.labels[label].lower() for label in np.unique(forest.label[first])}
         return not forest.arity[first].any() and names <= _OPERATORS
+
+
+def _before_comma(forest: Forest) -> str | None:
+    """Return a leaf such as ``x,`` if all leaves but the last of their nodes are such, as in ``(f x, y)``."""
+    ends = np.array([len(label) > 1 and label.endswith(",") for label in forest.labels], bool)
+    if not ends.any():
+        return None
+    pointer, child = forest.children()
+    is_last = np.zeros(forest.num_nodes, bool)
+    is_last[child[pointer[1:][forest.arity > 0] - 1]] = True
+    is_child = np.zeros(forest.num_nodes, bool)
+    is_child[child] = True
+    is_leaf = (forest.arity == 0) & is_child
+    has_comma = ends[forest.label] & is_leaf
+    if not has_comma.any() or not np.array_equal(has_comma, is_leaf & ~is_last):
+        return None
+    return forest.labels[forest.label[np.argmax(has_comma)]]
