@@ -205,6 +205,8 @@ def check_columns(name: str, one_of: Sequence[str], columns: Sequence[str]) -> N
     if (separator := separator_of(",".join(columns), one_of)) is not None:
         remedy = f"; it seems to be separated by {separator!r}, and CSV is by ','"
         remedy += "; as a text file (format text) it can be read" if separator == "\t" else "; write it with commas"
+    if not remedy and columns[0] == "sep=":
+        remedy = "; remove the first line, which is for Excel alone"
     shown = shortened(str(list(columns)))
     raise RecipeError(f"{name} has the columns {shown}, and none of {', '.join(one_of)}{remedy}")
 

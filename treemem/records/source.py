@@ -142,7 +142,8 @@ def lines_of(stream: IO[bytes]) -> Iterator[Line]:
             continue
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         try:
-            yield number, raw.decode("utf-8"), None, is_ended
+            text = raw.decode("utf-8")
+            yield number, text, _nul_error(text) if b"\0" in raw else None, is_ended
         except UnicodeDecodeError as error:
             text = raw.decode("utf-8", errors="replace")
             offset = len(raw[: error.start].decode("utf-8"))
@@ -160,6 +161,11 @@ def text_lines(stream: IO[bytes]) -> Iterator[tuple[int, str, ParseError | None]
     """
     for number, text, error, _ in lines_of(stream):
         yield number, text, error
+
+
+def _nul_error(text: str) -> ParseError:
+    expected = "UTF-8 text; the file is damaged, in UTF-16, or no text file"
+    return ParseError("the line has a character NUL", text, text.index("\0"), expected)
 
 
 def cut_off(text: str) -> ParseError:
@@ -189,7 +195,7 @@ def read_json(content: str | bytes, source: str = "", expected: str = "") -> Any
     try:
         if text is not content:
             text.encode("utf-8")
-        return json.loads(text, object_pairs_hook=unique_fields)
+        return _DECODER.decode(text)
     except UnicodeEncodeError as error:
         problem, offset, cause = f"byte 0x{ord(text[error.start]) - 0xDC00:02x} is not UTF-8", error.start, error
         text = text.encode("utf-8", errors="replace").decode("utf-8")
@@ -216,6 +222,9 @@ def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def two_fields(name: str) -> ValueError:
     """Return the error of two fields of this name in one object."""
     return ValueError(f"two fields have one name, {shortened(name, 100)!r}")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_fields)
 
 
 def read_array(path: str | os.PathLike[str], *, mmap: bool = True) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
-from treemem.errors import RecipeError
+from treemem.errors import RecipeError, shown
 from treemem.records.places import replacing, writing
 from treemem.records.reader import PARQUET_ROWS, format_of
 from treemem.records.source import is_packed
@@ -149,7 +149,7 @@ def _write_jsonl(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields
         try:
             line = json_line(record)
         except TypeError as error:
-            raise RecipeError(f"record {number}: JSONL cannot hold a value of {record!r:.200}: {error}") from error
+            raise RecipeError(f"record {number}: JSONL cannot hold a value of {shown(record, 200)}: {error}") from error
         stream.write(line.encode("utf-8"))
 
 
