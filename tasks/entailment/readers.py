@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
+from treemem.errors import ParseError, RecipeError, VocabularyError, near_names, shown
 from treemem.records import read_records
 from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
@@ -119,7 +119,7 @@ def read_pairs(path: str | os.PathLike[str], *, split: str | None = None, format
             label = _NUMBERS.get(given)
             if label is None:
                 near = near_names(given, CLASSES)
-                raise ParseError(f"the label is {given!r:.50}{near}", expected=f"one of {', '.join(CLASSES)}")
+                raise ParseError(f"the label is {shown(given, 50)}{near}", expected=f"one of {', '.join(CLASSES)}")
             texts += sides_of(record.fields)
             splits.append(split or split_of(record.fields))
         except (ParseError, VocabularyError) as error:

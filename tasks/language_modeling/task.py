@@ -20,7 +20,7 @@ from treemem.data.examples import PADDING, Examples, SequenceExamples, StreamExa
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.errors import ParseError, RecipeError, VocabularyError, shown
 from treemem.metrics.accuracy import perplexity_scores
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig
@@ -62,7 +62,7 @@ def _number_of(fields: Mapping[str, Any], name: str) -> float | None:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ParseError(f"the field {name!r} is {value!r:.60}", expected="a number") from None
+        raise ParseError(f"the field {name!r} is {shown(value, 60)}", expected="a number") from None
 
 
 @dataclass(frozen=True)

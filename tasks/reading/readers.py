@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
+from treemem.errors import ParseError, RecipeError, VocabularyError, near_names, shown
 from treemem.records import read_records, read_source
 from treemem.tasks.reading.documents import PLACEHOLDER
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.pairs import PAIR, PairReader
 from treemem.trees.postorder_nodes import Node, tree_nodes
-from treemem.trees.record_reader import header_with, split_of, text_of
+from treemem.trees.record_reader import header_with, is_missing, split_of, text_of
 from treemem.trees.source_text import decode_source
 from treemem.trees.tree import Tree
 
@@ -104,10 +104,12 @@ class Questions:
             ParseError: no document or query, or an answer that is no entity marker.
         """
         words = words_of(*_fields_of(fields))
-        answer = fields.get("answer") or None  # CSV has a text without letters
-        if answer is not None and answer not in self._number:
+        answer = None if is_missing(fields.get("answer")) else fields["answer"]
+        if isinstance(answer, str):
+            answer = answer.strip() or None
+        if answer is not None and (not isinstance(answer, str) or answer not in self._number):
             raise ParseError(
-                f"the answer is {answer!r:.50}{near_names(str(answer), self._number)}",
+                f"the answer is {shown(answer, 50)}{near_names(shown(answer, 50), self._number)}",
                 expected=f"one of the {len(self._number)} markers @entity0, ... (task_options.num_entities)",
             )
         self._words.append(words)

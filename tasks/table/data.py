@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row, near_names, quoted
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row, near_names, quoted, shown
 from treemem.model import check_frame, is_data_frame
 from treemem.records import Record, format_of, read_records
 from treemem.trees.as_tree import as_tree
@@ -29,7 +30,7 @@ ClassName = str | bool | int | float
 MISSING_WORDS = frozenset(
     ("N/A", "n/a", "#N/A", "<NA>", "NA", "NULL", "null", "NaN", "nan", "None")  # pandas reads these as missing
 )
-MISSING_MARKS = MISSING_WORDS | {"?", "-", "--", "."}
+MISSING_MARKS = MISSING_WORDS | {"?", "-", "--", ".", "\u2013", "\u2014"}
 """Texts that stand for a missing value."""
 _NO_TREES = MISSING_MARKS - {"."}  # a sentence may be a full stop
 
@@ -38,8 +39,10 @@ _WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,999})(\.0+)?")  # Python refuses 
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _TRUTH = {"true": True, "false": False}
 _WORD = re.compile(r"[^\s()\[\]{},;:\"]+")
-_IN_QUOTES = re.compile(r'"[^"]+"')
+_IN_QUOTES = re.compile(r'"(?:[^"]|"")+"')
 _NAME = re.compile(r"[A-Za-z_][\w .-]*")
+_SPREADSHEET_ERROR = re.compile(r"#[A-Z0-9/]+[!?]")
+_LOWER_MARKS = frozenset(mark.lower() for mark in MISSING_MARKS)
 
 
 @dataclass(frozen=True)
@@ -92,16 +95,17 @@ class Table(NamedTuple):
             RecipeError: one of them is probably no class.
         """
         values = list(values)
+        _check_cells(values, self.place if len(values) == len(self.rows) else lambda _: name)
         found = classes_of(values)
         doubt = doubtful_class(found, marks)
         if doubt is not None:
             wrong, problem = doubt
             place = f"{self.place(values.index(wrong))}: " if len(values) == len(self.rows) and wrong in values else ""
             raise RecipeError(f"{place}{name} {wrong!r} {problem}, or name all classes with classes=[...]")
-        alike = {str(one).lower(): one for one in found}
+        alike = {_letters(one): one for one in found}
         for one in found:
-            if alike[str(one).lower()] != one:
-                _logger.warning("the classes %r and %r of %s differ only in case", one, alike[str(one).lower()], name)
+            if (other := alike[_letters(one)]) != one:
+                _logger.warning("the classes %a and %a of %s differ only in case or look alike", one, other, name)
         return found
 
     def numbers(self, column: int, name: str) -> NDArray[np.float64]:
@@ -113,14 +117,14 @@ class Table(NamedTuple):
         values = self.targets[column]
         found = np.full(len(values), np.nan)
         for number, value in enumerate(values):
-            if value is None or is_mark(value):
+            if value is None or is_mark(value, among_numbers=True):
                 continue
             try:
                 found[number] = float(value)
             except (TypeError, ValueError, OverflowError):
                 found[number] = math.inf
             if not math.isfinite(found[number]):
-                raise RecipeError(f"{self.place(number)}: {name} must be a finite number, not {value!r:.100}")
+                raise RecipeError(f"{self.place(number)}: {name} must be a finite number, not {shown(value)}")
         return found
 
 
@@ -317,6 +321,8 @@ def _why_no_column(column: str, fields: Mapping[str, Any]) -> str:
     text = next(iter(fields.values()), None) if len(fields) == 1 else None
     if not near and isinstance(text, str) and column in re.split(r"[,;|]", text):
         return "; the file seems to be CSV or to have another separator than tabs; name it .csv (or format csv)"
+    if not near and text is not None:
+        return f"; its first row has one cell, {shown(text, 50)}. The columns of a text file are separated by tabs"
     return near
 
 
@@ -326,9 +332,9 @@ def _plain_cell(cell: Any) -> Any:
     return None if is_missing(cell) or (isinstance(cell, str) and not cell) else cell
 
 
-def is_mark(cell: Any) -> bool:
-    """Return whether a cell is a text that stands for a missing value."""
-    return isinstance(cell, str) and cell in MISSING_MARKS
+def is_mark(cell: Any, *, among_numbers: bool = False) -> bool:
+    """Return whether a cell is a text that stands for a missing value, among numbers in any case of its letters."""
+    return isinstance(cell, str) and (cell.lower() in _LOWER_MARKS if among_numbers else cell in MISSING_MARKS)
 
 
 def _typed(cells: list[Any], is_plain_text: bool) -> list[Any]:
@@ -338,15 +344,19 @@ def _typed(cells: list[Any], is_plain_text: bool) -> list[Any]:
         cells: of the column.
         is_plain_text: whether all cells are texts, because the file has no other type.
     """
-    known = [cell for cell in cells if cell is not None and not is_mark(cell)]
-    if known and all(isinstance(cell, bool) or str(cell).lower() in _TRUTH for cell in known):
-        return [_TRUTH.get(str(cell).lower()) for cell in cells]
+    known = [cell for cell in cells if cell is not None and not is_mark(cell, among_numbers=True)]
+    if known and all(_truth(cell) is not None for cell in known):
+        return [_truth(cell) for cell in cells]
     if not known or not all(_is_number(cell) for cell in known):
         return cells
-    cells = [None if is_mark(cell) else cell for cell in cells]
+    cells = [None if is_mark(cell, among_numbers=True) else cell for cell in cells]
     if is_plain_text and all(_WHOLE_NUMBER.fullmatch(cell) for cell in known):
         return [None if cell is None else int(cell.partition(".")[0]) for cell in cells]
     return cells
+
+
+def _truth(cell: Any) -> bool | None:
+    return _TRUTH.get(str(cell).lower()) if isinstance(cell, (str, bool, np.bool_)) else None
 
 
 def _is_number(cell: Any) -> bool:
@@ -373,6 +383,9 @@ def doubtful_class(classes: Iterable[ClassName], marks: frozenset[str] = MISSING
     for mark in sorted(map(str, names & marks)):
         if mark != "-" or "+" not in names:
             return mark, "stands for a missing value; leave the cell empty"
+    errors = sorted(name for name in names if isinstance(name, str) and _SPREADSHEET_ERROR.fullmatch(name))
+    if errors:
+        return errors[0], "is an error of a spreadsheet; leave the cell empty"
     numbers: dict[Decimal, ClassName] = {}
     for name in sorted(names, key=str):
         if isinstance(name, bool) or not _is_number(name):
@@ -380,7 +393,7 @@ def doubtful_class(classes: Iterable[ClassName], marks: frozenset[str] = MISSING
         other = numbers.setdefault(Decimal(str(name)), name)
         if other != name:
             return name, f"and {other!r} are one number; write them alike"
-    truths = sorted(map(str, names & {"True", "False"})) if numbers else []
+    truths = sorted(str(name) for name in names if str(name).lower() in _TRUTH) if numbers else []
     return (truths[0], "is a truth value among numbers; write them alike") if truths else None
 
 
@@ -395,14 +408,32 @@ def class_numbers(classes: Sequence[ClassName], values: Iterable[Any], place: Ca
     Raises:
         RecipeError: a value that is no class.
     """
+    values = list(values)
+    _check_cells(values, place)
     number = {class_key(name): place for place, name in enumerate(classes)}
     found = []
     for row, value in enumerate(values):
         known = -1 if value is None else number.get(class_key(value))
         if known is None and not is_mark(value):
-            raise RecipeError(f"{place(row)}: no class {value!r:.100}; there are {quoted(number)}")
+            raise RecipeError(f"{place(row)}: no class {shown(value)}; there are {quoted(number)}")
         found.append(-1 if known is None else known)
     return found
+
+
+def _check_cells(values: Sequence[Any], place: Callable[[int], str]) -> None:
+    """Raise a RecipeError for a value that is a list or a dictionary: the texts of two different ones may be equal."""
+    for row, value in enumerate(values):
+        if isinstance(value, (list, tuple, dict, set, np.ndarray)):
+            raise RecipeError(
+                f"{place(row)}: a class is a text, a number or true or false, not {shown(value)}; a list of the "
+                'classes of the nodes is for kind="nodes"'
+            )
+
+
+def _letters(name: ClassName) -> str:
+    """Return what a reader sees of a name: without case, accents composed, without characters of no width."""
+    shown = unicodedata.normalize("NFKC", str(name)).casefold()
+    return "".join(character for character in shown if unicodedata.category(character) != "Cf")
 
 
 def class_key(value: Any) -> str:

@@ -15,7 +15,7 @@ from treemem.tasks.table.data import Table, TableRecords, read_table
 from treemem.tasks.table.nodes import TableNodes
 from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression, TableTask
 
-_WITH_COMMA = re.compile(r"[-+]?[0-9]+([,.][0-9]+)*")
+_LIKE_NUMBER = re.compile(r"[-+\u2212]?[$\u20ac\u00a3]?\s?[0-9]+([,.\s'\u2019_][0-9]+)*\s?[%$\u20ac\u00a3]?")
 _logger = logging.getLogger(__name__)
 
 
@@ -69,9 +69,13 @@ def _kind_of(table: Table) -> str:
         cells = [value for values in targets for value in values if value is not None]
         if any(isinstance(value, float) or _has_decimals(value) for value in cells):
             raise RecipeError(f'{error}; if the cells are names, give kind="classes"') from error
-        commas = [value for value in cells if "," in str(value)]
-        if commas and all(_WITH_COMMA.fullmatch(str(value)) for value in cells):
-            problem = f"{commas[0]!r:.50} seems to be a number with a comma; write it with a point"
+        texts = [value for value in cells if isinstance(value, str)]
+        odd = [text for text in texts if not text.removeprefix("-").isdecimal()]
+        if odd and all(_LIKE_NUMBER.fullmatch(text) for text in texts):
+            problem = f"{odd[0]!r:.50} seems to be a number in another spelling; write it as in -1234.5"
+            raise RecipeError(f'{problem}, or give kind="classes" if the cells are names') from error
+        if texts and all(text.startswith("[") and text.endswith("]") for text in texts):
+            problem = f'{texts[0]!r:.50} seems to be a list and is not JSON, such as ["a", "b"]; write JSON'
             raise RecipeError(f'{problem}, or give kind="classes" if the cells are names') from error
         return "classes"
     known = numbers[~np.isnan(numbers)]

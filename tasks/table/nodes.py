@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from treemem.data.examples import Examples, TaskData, split_numbers
 from treemem.data.sum_count import SumCount
-from treemem.errors import RecipeError
+from treemem.errors import RecipeError, shown
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead
@@ -67,7 +67,7 @@ class TableNodes(TableTask):
                 names = None
             if not isinstance(names, list):
                 raise RecipeError(
-                    f"{table.place(place)}: {self.target[0]} must be a list of classes, not {cell!r:.100}"
+                    f"{table.place(place)}: {self.target[0]} must be a list of classes, not {shown(cell)}"
                 )
             if len(names) != size:
                 raise RecipeError(f"{table.place(place)}: {len(names)} classes for a tree of {size} nodes")

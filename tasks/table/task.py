@@ -196,7 +196,15 @@ class TableClasses(TableTask, ClassificationTask):
     def _describe(self, table: Table) -> None:
         if len(self.target) != 1:
             raise RecipeError(f"a class is one column, not {len(self.target)}")
-        object.__setattr__(self, "classes", self.classes or table.classes(table.targets[0], self.target[0]))
+        if self.classes:
+            return
+        classes = table.classes(table.targets[0], self.target[0])
+        if len(classes) == 1:
+            raise RecipeError(
+                f"{self.target[0]} has one class, {classes[0]!r}, so there is nothing to learn; give rows of another "
+                "class, or name all classes with classes=[...]"
+            )
+        object.__setattr__(self, "classes", classes)
 
     @property
     def class_names(self) -> tuple[ClassName, ...]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names, shown
 from treemem.nn.sequence_to_sequence import END
 from treemem.records import read_records
 from treemem.tasks.transduction.grammars import Pair
@@ -152,6 +152,6 @@ class SourceRecords(RecordReader):
     def checked_tree(self, tree: Tree) -> Tree:
         if tree.label != SEQUENCE or not tree.children or any(child.children for child in tree.children):
             raise GraphError(
-                f"a source is a tree of the root {SEQUENCE!r} whose children are symbols, not {tree!r:.100}"
+                f"a source is a tree of the root {SEQUENCE!r} whose children are symbols, not {shown(tree)}"
             )
         return tree

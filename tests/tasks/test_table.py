@@ -470,7 +470,18 @@ def test_files_are_read_as_people_write_them_and_predicted_too(tmp_path: Path, n
             '{"tree": "x", "label": true}\n{"tree": "y", "label": 0}\n',
             "'True' is a truth value among numbers",
         ),
-        ("a.csv", 'tree,label\n(f x),"1,5"\n(g x),2\n', "'1,5' seems to be a number with a comma"),
+        ("a.csv", 'tree,label\n(f x),"1,5"\n(g x),2\n', "'1,5' seems to be a number in another spelling"),
+        ("a.csv", 'tree,label\n(f x),"1,234.5"\n(g x),2\n', "'1,234.5' seems to be a number in another spelling"),
+        ("a.csv", "tree,label\n(f x),12%\n(g x),13.5%\n", "'12%' seems to be a number in another spelling"),
+        ("a.csv", "tree,label\n(f x),\u22121\n(g x),2\n", "'\u22121' seems to be a number in another spelling"),
+        ("a.csv", "tree,label\n(f x),\"['a', 'b']\"\n(g x),\"['b', 'b']\"\n", "seems to be a list and is not JSON"),
+        ("a.csv", "tree,label\n(f x),#REF!\n(g x),a\n", "line 2: label '#REF!' is an error of a spreadsheet"),
+        ("a.csv", "tree,label\n(f x),TRUE\n(g x),1\n", "line 2: label 'TRUE' is a truth value among numbers"),
+        ("a.csv", "tree,label\n(f x),a\n(g x),a\n", "label has one class, 'a', so there is nothing to learn"),
+        ("a.csv", "tree,label\n(f x),a\n\0\0,\0\n", "line 3, column 1: the line has a character NUL"),
+        ("a.txt", "tree label\n(f x) a\n", "no column 'label'; its first row has one cell, 'tree label'"),
+        ("a.tsv", 'tree\tlabel\n"(f ""a b"" x)"\ta\n', "line 2.* is in quotes, which a text file does not have"),
+        ("a.jsonl", '{"tree": "x", "label": "a", "label": "b"}\n', "line 1.*two fields have one name, 'label'"),
     ],
 )
 def test_files_that_could_be_misread_are_refused(tmp_path: Path, name: str, text: str, problem: str) -> None:
@@ -483,6 +494,8 @@ def test_files_that_could_be_misread_are_refused(tmp_path: Path, name: str, text
     [
         (["1.0", "0.0", "", " 1 "], (0, 1), [1, 0, -1, 1]),
         (["1", "NA", "0", "?"], (0, 1), [1, -1, 0, -1]),
+        (["1", "na", "0", "Null", "\u2014"], (0, 1), [1, -1, 0, -1, -1]),
+        (["none", "a"], ("a", "none"), [1, 0]),
         (["True", "true", "FALSE", "N/A"], (False, True), [1, 1, 0, -1]),
         (["01", "02", "10", "a"], ("01", "02", "10", "a"), [0, 1, 2, 3]),
         (["01", "02", "10"], ("01", "02", "10"), [0, 1, 2]),
@@ -644,3 +657,19 @@ def test_brackets_without_labels_are_read_if_asked_and_refused_in_training() -> 
 def test_json_of_thousands_of_levels_is_read() -> None:
     rows = [{"tree": '["f",' * 3000 + '"x"' + "]" * 3000, "y": "a"}, {"tree": '"x"', "y": "b"}]
     assert task_from_table(rows, tree="tree", target="y", text="json").table.forest.height().max() == 3000
+
+
+def test_cells_that_are_lists_are_no_classes() -> None:
+    nested: Any = ["f"]
+    for _ in range(3000):
+        nested = ["f", nested]
+    for cell, shown in ((["a"], r"\['a'\]"), (nested, "list data"), ({"a": 1}, r"\{'a': 1\}")):
+        table = [{"tree": "x", "label": "b"}, {"tree": "y", "label": cell}]
+        with pytest.raises(RecipeError, match=f"row 2: a class is a text, a number or true or false, not {shown}"):
+            task_from_table(table, tree="tree", target="label", kind="classes")
+
+
+def test_classes_that_look_alike_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    table = [{"tree": "x", "label": name} for name in ("e\u0301", "\u00e9", "b\u200b", "b")]
+    assert len(task_from_table(table, tree="tree", target="label").classes) == 4
+    assert [record.getMessage().count("look alike") for record in caplog.records if "look" in record.msg] == [1, 1]

@@ -10,6 +10,7 @@ import pytest
 
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.trees import Forest, Tree, as_tree
+from treemem.trees.record_reader import text_of
 
 
 @pytest.mark.parametrize(
@@ -244,3 +245,16 @@ def test_texts_of_a_forest_may_have_another_form() -> None:
     with pytest.raises(RecipeError, match=r'look unlabelled.*text="unlabelled".*text="labelled"'):
         Forest.from_trees(["( - ( -4 6 ) )", "( + ( -10 9 ) )"])
     assert str(Forest.from_trees(["( - ( -4 6 ) )"], text="labelled")[0]) == "(- (-4 6))"
+
+
+def test_messages_show_deep_data_by_their_type() -> None:
+    nested: Any = ["f"]
+    for _ in range(3000):
+        nested = ["f", nested]
+    forest = Forest.from_trees(["x"])
+    with pytest.raises(GraphError, match="not dict data; put a single tree in a list"):
+        Forest.from_trees({"label": nested})
+    with pytest.raises(GraphError, match="list data chooses no trees"):
+        forest[nested]
+    with pytest.raises(ParseError, match="the field 'text' is list data"):
+        text_of({"text": nested}, ["text"])

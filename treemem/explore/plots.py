@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError, RecipeError, shown
 from treemem.explore.label_table import short_label
 from treemem.explore.tables import ACCURACY, scored_alike
 from treemem.metrics.score import Monitor, PublishedFigure, Score
@@ -337,7 +337,7 @@ def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "s
         GraphError: ``tree`` is not a tree, or there is not one state for each node.
     """
     if not isinstance(tree, Tree):
-        raise GraphError(f"plot_tree draws a Tree, not {tree!r:.100}; task.parse makes one of a text")
+        raise GraphError(f"plot_tree draws a Tree, not {shown(tree)}; task.parse makes one of a text")
     maps = np.asarray(states, np.float64)
     maps = maps[:, None] if maps.ndim == 2 else maps
     if maps.ndim != 3 or len(maps) != tree.size:

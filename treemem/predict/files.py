@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.data.examples import Examples
-from treemem.errors import CellError, ParseError, RecipeError, TreememError, VocabularyError
+from treemem.errors import CellError, ParseError, RecipeError, TreememError, VocabularyError, shown
 from treemem.model import Model
 from treemem.model_digest import model_digest
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of
@@ -329,4 +329,4 @@ def _counts_of(output: Path, format: str, begin: float) -> PredictionCounts:
 def _check_id(identity: object, format: str) -> None:
     """Raise a RecipeError for an id that a line of text cannot hold, before the work is done."""
     if format == "text" and isinstance(identity, str) and any(character in identity for character in "\t\r\n"):
-        raise RecipeError(f"the id {identity!r:.100} has a tab or line end; write CSV or JSONL instead of text")
+        raise RecipeError(f"the id {shown(identity)} has a tab or line end; write CSV or JSONL instead of text")

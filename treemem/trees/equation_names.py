@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names
+from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names, shown
 from treemem.trees.equation_labels import (
     EQUALITY,
     FUNCTION_ARITIES,
@@ -98,7 +98,7 @@ class Variables:
 def check_function_name(name: str) -> None:
     """Raise a ``VocabularyError`` where ``name`` cannot be the name of a user's own function."""
     if not isinstance(name, str) or not _NAME.match(name):
-        raise VocabularyError(f"a function's name is made of the letters a to z, digits and '_', not {name!r:.100}")
+        raise VocabularyError(f"a function's name is made of the letters a to z, digits and '_', not {shown(name)}")
     if name in _FUNCTIONS or name in CONSTANTS or name in FUNCTION_ARITIES:
         raise VocabularyError(f"{name!r} has a meaning already; give your own function another name")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treemem.errors import GraphError, ParseError
+from treemem.errors import GraphError, ParseError, shown
 from treemem.trees.as_tree import as_tree
 from treemem.trees.forest_arrays import (
     ForestArrays,
@@ -134,7 +134,7 @@ class Forest(PostorderTrees):
             RecipeError: texts in brackets that look unlabelled.
         """
         if not isinstance(trees, Iterable) or isinstance(trees, (str, Mapping)):
-            raise GraphError(f"a list of trees is needed, not {trees!r:.100}; put a single tree in a list")
+            raise GraphError(f"a list of trees is needed, not {shown(trees)}; put a single tree in a list")
         from treemem.trees.text_forms import TextReader
 
         reader = TextReader(text)
@@ -317,9 +317,9 @@ class Forest(PostorderTrees):
         try:
             trees = np.arange(len(self))[index]
         except (IndexError, ValueError, TypeError) as error:
-            raise GraphError(f"{index!r:.100} chooses no trees of a forest of {len(self)}: {error}") from error
+            raise GraphError(f"{shown(index)} chooses no trees of a forest of {len(self)}: {error}") from error
         if trees.ndim != 1:
-            raise GraphError(f"{index!r:.100} chooses no trees of a forest of {len(self)}: it is no list of integers")
+            raise GraphError(f"{shown(index)} chooses no trees of a forest of {len(self)}: it is no list of integers")
         count = self.begin[trees + 1] - self.begin[trees]
         begin = offsets(count)
         return self._part(trees, concatenated_ranges(self.begin[trees], count), begin)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names, quoted
+from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names, quoted, shown
 from treemem.trees.as_tree import as_tree, has_label, is_sympy
 from treemem.trees.forest import Forest
 from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
@@ -189,7 +189,7 @@ def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
         text = fields.get(name)
         if text is not None:
             if not isinstance(text, str):
-                raise ParseError(f"the field {name!r} is {text!r:.100}", expected="a text")
+                raise ParseError(f"the field {name!r} is {shown(text)}", expected="a text")
             return text
     there = quoted(fields, most=20) or "(none)"
     raise ParseError(f"no example among the fields {there:.200}", expected=" or ".join(names))
@@ -225,7 +225,7 @@ def split_of(fields: Mapping[str, Any]) -> str:
     split = "" if is_missing(given) else str(given).strip()
     if split and split not in SPLITS:
         raise ParseError(
-            f"the split is {given!r:.50}{near_names(split, SPLITS)}", expected=f"one of {', '.join(SPLITS)}"
+            f"the split is {shown(given, 50)}{near_names(split, SPLITS)}", expected=f"one of {', '.join(SPLITS)}"
         )
     return split
 

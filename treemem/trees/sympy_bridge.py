@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from treemem.errors import GraphError, near_names
+from treemem.errors import GraphError, near_names, shown
 from treemem.trees.equation_labels import EQUALITY, FUNCTION_ARITIES, NUMBER
 from treemem.trees.equation_literals import LEAVES, MINUS_ONE, RATIONAL_LEAVES, literal_leaf, literal_tree
 from treemem.trees.equation_names import (
@@ -61,7 +61,7 @@ def tree_from_sympy(
 
     if not isinstance(expression, sympy.Basic):
         raise GraphError(
-            f"from_sympy takes a sympy expression, not {expression!r:.100}; read a text with the parser, "
+            f"from_sympy takes a sympy expression, not {shown(expression)}; read a text with the parser, "
             "parse_equation or, without =, parse_expression"
         )
     calls = Functions(functions)

@@ -59,7 +59,9 @@ class Tree:
 
     def __init__(self, label: str, children: Iterable[Tree | str | float] = (), value: float | None = None) -> None:
         if isinstance(children, str):
-            raise GraphError(f"the children of {label!r} must be several; put the single {children!r:.40} in a list")
+            raise GraphError(
+                f"the children of {label!r} must be several; put the single {shown(children, 40)} in a list"
+            )
         try:
             subtrees: tuple[Any, ...] = tuple(
                 [

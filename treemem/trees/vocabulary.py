@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import ParseError, RecipeError, VocabularyError, near_names, quoted
+from treemem.errors import ParseError, RecipeError, VocabularyError, near_names, quoted, shown
 from treemem.records import read_json, read_source, replacing
 from treemem.trees.forest import Forest
 
@@ -93,7 +93,7 @@ class Vocabulary:
         given = list(functions)
         for each in given:
             if not (isinstance(each, (tuple, list)) and len(each) == 2 and isinstance(each[1], (int, np.integer))):
-                raise VocabularyError(f"functions are labels with numbers of children, as ('f', 2), not {each!r:.100}")
+                raise VocabularyError(f"functions are labels with numbers of children, as ('f', 2), not {shown(each)}")
         self.functions = tuple((label, int(arity)) for label, arity in given)
         self.kinds_by = kinds
         self.number = number

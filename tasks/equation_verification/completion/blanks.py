@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.checked_options import checked_count
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError, RecipeError, shown
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_verification import EquationVerification, read_equations
 from treemem.tasks.equation_verification.completion.candidates import Candidates
@@ -227,7 +227,7 @@ def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed
     names = [f"{name}, record {identity!r}" for identity in file.ids]
     for record, blank in zip(names, given.tolist(), strict=True):
         if blank and not (blank.isdecimal() and len(blank) <= _LONGEST_PLACE):
-            raise GraphError(f"{record}: blank_node is {blank!r:.100}; it must be a place, from 0")
+            raise GraphError(f"{record}: blank_node is {shown(blank)}; it must be a place, from 0")
     place = np.array([int(blank or -1) for blank in given.tolist()])
     if (place < 0).all():
         blanked = blank_out(forest, candidates, seed=seed)

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import GraphError, ParseError, RecipeError, TreememError
+from treemem.errors import GraphError, ParseError, RecipeError, TreememError, shown
 from treemem.records import Record, read_records
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_verification.generation.evaluation import (
@@ -148,7 +148,7 @@ def _candidate_of(record: Record) -> tuple[Tree, int]:
     except ValueError as error:
         raise ParseError(f"the field 'class' is {number!r}", expected="a whole number") from error
     if not 0 <= value_class < _MOST_CLASSES:
-        raise ParseError(f"the field 'class' is {number!r:.50}", expected=f"from 0 to {_MOST_CLASSES - 1}")
+        raise ParseError(f"the field 'class' is {shown(number, 50)}", expected=f"from 0 to {_MOST_CLASSES - 1}")
     tree = parse_preorder(text, unify=False)
     if tree.label == EQUALITY:
         raise ParseError(f"{text!r:.50} is an equation", expected="an expression")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,10 @@ def test_wrong_questions_and_options_are_told(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text(json.dumps({**RECORDS[0], "answer": "@entity7"}))
     with pytest.raises(ParseError, match=r"own\.jsonl, line 1: the answer is '@entity7'.*one of the 3 markers"):
         task.read_examples(tmp_path / "own.jsonl")
+    for answer in (["@entity1"], {"a": 1}, 0, False):
+        (tmp_path / "own.jsonl").write_text(json.dumps({**RECORDS[0], "answer": answer}))
+        with pytest.raises(ParseError, match=f"line 1: the answer is {re.escape(str(answer))}.*one of the"):
+            task.read_examples(tmp_path / "own.jsonl")
     with pytest.raises(RecipeError, match=r"data\.entities=6 is more than the 3 entity markers"):
         task.make_data(ReadingDataOptions())
     wrong: tuple[Any, ...] = ((2, 60), 2, (1.5, 2))
