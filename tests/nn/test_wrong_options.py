@@ -36,7 +36,6 @@ from treemem.nn import (
     TreeRNN,
     UniversalTransformer,
 )
-from treemem.trees.vocabulary import Vocabulary
 
 SYMBOLS = Vocabulary(["</s>", "|||", "a"], [])
 
