@@ -106,6 +106,8 @@ class Table(NamedTuple):
         for one in found:
             if (other := alike[_letters(one)]) != one:
                 _logger.warning("the classes %a and %a of %s differ only in case or look alike", one, other, name)
+        if len(found) > max(20, len(values) // 2):
+            _logger.warning("%s has %d classes in %d values; is it a column of classes?", name, len(found), len(values))
         return found
 
     def numbers(self, column: int, name: str) -> NDArray[np.float64]:
@@ -236,6 +238,11 @@ def read_table(
     elif is_data_frame(source):
         check_frame(source)
         rows = zip(source.index, source.to_dict("records"), strict=True)
+    elif isinstance(source, Mapping):
+        raise RecipeError(
+            f"a table is a list of rows, not one dictionary with the fields {quoted(source)}; give "
+            "pandas.DataFrame(dictionary) if these are its columns"
+        )
     else:
         rows = enumerate(source, start=1)
     trees: list[list[Node]] = []
@@ -244,6 +251,8 @@ def read_table(
     lines: list[Any] = []
     for line, fields in rows:
         for column in (reader.tree, *target):
+            if not isinstance(fields, Mapping):
+                raise RecipeError(f"{where} {line}: a row is a dictionary of its fields, not {shown(fields)}")
             if column not in fields and not trees:
                 raise RecipeError(f"{name}no column {column!r}{_why_no_column(column, fields)}")
         try:
@@ -323,7 +332,7 @@ def _why_no_column(column: str, fields: Mapping[str, Any]) -> str:
         return "; the file seems to be CSV or to have another separator than tabs; name it .csv (or format csv)"
     if not near and text is not None:
         return f"; its first row has one cell, {shown(text, 50)}. The columns of a text file are separated by tabs"
-    return near
+    return near or f"; there are {quoted(fields, most=20)}"
 
 
 def _plain_cell(cell: Any) -> Any:
@@ -423,7 +432,7 @@ def class_numbers(classes: Sequence[ClassName], values: Iterable[Any], place: Ca
 def _check_cells(values: Sequence[Any], place: Callable[[int], str]) -> None:
     """Raise a RecipeError for a value that is a list or a dictionary: the texts of two different ones may be equal."""
     for row, value in enumerate(values):
-        if isinstance(value, (list, tuple, dict, set, np.ndarray)):
+        if isinstance(value, (list, tuple, dict, set, bytes, np.ndarray)):
             raise RecipeError(
                 f"{place(row)}: a class is a text, a number or true or false, not {shown(value)}; a list of the "
                 'classes of the nodes is for kind="nodes"'

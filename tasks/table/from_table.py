@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from treemem.errors import RecipeError
+from treemem.errors import RecipeError, shown
 from treemem.tasks.table.data import Table, TableRecords, read_table
 from treemem.tasks.table.nodes import TableNodes
 from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression, TableTask
@@ -42,7 +42,10 @@ def task_from_table(
         >>> task_from_table(rows, tree="expr", target="size").name
         'table_regression'
     """
-    target = (target,) if isinstance(target, str) else tuple(target)
+    target = (target,) if isinstance(target, str) else tuple(target) if isinstance(target, Iterable) else (target,)
+    for name in (tree, *target):
+        if not isinstance(name, str):
+            raise RecipeError(f"a column has a text as its name, not {shown(name)}; rename it: frame.columns = [...]")
     reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"), target)
     table = read_table(source, reader, target, for_training=True)
     if kind is None:

@@ -673,3 +673,21 @@ def test_classes_that_look_alike_are_told(caplog: pytest.LogCaptureFixture) -> N
     table = [{"tree": "x", "label": name} for name in ("e\u0301", "\u00e9", "b\u200b", "b")]
     assert len(task_from_table(table, tree="tree", target="label").classes) == 4
     assert [record.getMessage().count("look alike") for record in caplog.records if "look" in record.msg] == [1, 1]
+
+
+def test_what_is_no_list_of_rows_is_refused() -> None:
+    columns = {"tree": ["x", "y"], "label": ["a", "b"]}
+    with pytest.raises(RecipeError, match=r"not one dictionary with the fields 'tree', 'label'.* pandas\.DataFrame"):
+        task_from_table(columns, tree="tree", target="label")
+    with pytest.raises(RecipeError, match=r"row 1: a row is a dictionary of its fields, not \('x', 'a'\)"):
+        task_from_table([("x", "a")], tree="tree", target="label")
+    with pytest.raises(RecipeError, match="a column has a text as its name, not 1"):
+        task_from_table([{0: "x", 1: "a"}], tree="tree", target=1)  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match="no column 'label'; there are 'tree', 'x'"):
+        task_from_table([{"tree": "x", "x": "a"}], tree="tree", target="label")
+
+
+def test_a_column_of_as_many_classes_as_rows_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    table = [{"tree": "x", "label": f"2020-01-{day:02}"} for day in range(1, 29)]
+    task_from_table(table, tree="tree", target="label")
+    assert "label has 28 classes in 28 values" in caplog.text
