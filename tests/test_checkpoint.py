@@ -159,6 +159,14 @@ def test_a_checkpoint_without_training_state_says_so(tmp_path: Path) -> None:
         training_state(tmp_path / "model")
 
 
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_a_link_to_a_device_is_not_read(saved: Path, name: str) -> None:  # /dev/zero would fill the memory
+    (saved / name).unlink()
+    (saved / name).symlink_to("/dev/null")
+    with pytest.raises(CheckpointError, match=rf"{name} .*it is no regular file|it has no manifest"):
+        (training_state if name == "training_state.pt" else treemem.load)(saved)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_cut_off_altered_or_missing_is_named(saved: Path, name: str) -> None:
     load = training_state if name == "training_state.pt" else treemem.load

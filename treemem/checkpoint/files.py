@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -155,7 +157,7 @@ def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[st
     files = {}
     for name in (*MODEL_FILES, *([TRAINING_STATE] if with_training_state and TRAINING_STATE in listed else [])):
         try:
-            content = (folder / name).read_bytes()
+            content = read_regular(folder / name)
         except OSError as error:
             raise CheckpointError(f"{folder / name} cannot be read: {error.strerror}") from error
         length, digest = listed[name]
@@ -170,7 +172,7 @@ def verified_files(folder: Path, *, with_training_state: bool = True) -> dict[st
 def _listed(folder: Path) -> dict[str, tuple[int, str]]:
     """Return the size and the hash of each file, as the manifest says."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads(read_regular(folder / MANIFEST))
         listed = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest.items()}
     except (OSError, *MALFORMED) as error:
         raise CheckpointError(f"{folder / MANIFEST} is missing or damaged: {in_a_line(error)}") from error
@@ -178,6 +180,17 @@ def _listed(folder: Path) -> dict[str, tuple[int, str]]:
         if name not in listed:
             raise CheckpointError(f"{folder} is no checkpoint of treemem: its {MANIFEST} does not list {name}")
     return listed
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the bytes of a file. A device or pipe, to which a link may lead, could have no end.
+
+    Raises:
+        OSError: it is no regular file, or cannot be read.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return path.read_bytes()
 
 
 def _digest(content: bytes) -> str:
