@@ -22,7 +22,7 @@ from treemem.runs.options import TrainingOptions
 from treemem.runs.page_tables import Records, seed_of_record
 from treemem.runs.recipe import Recipe
 from treemem.runs.study import StudyRun, read_study, run_study
-from treemem.runs.study_file import DataSets, Study, StudyFolder
+from treemem.runs.study_file import DataSets, Study, StudyFolder, tell_nothing_trained
 from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS
 from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, divided, lacks_trees, measure_trees
@@ -228,11 +228,14 @@ def run_row(
         return
     file = part.file_of(results, row)
     planned = [part.run_with(row, best, seed) for seed in part.seeds]
+    before = part.records(results, row)
     done = run_study(
         task, planned, {_DATA: within}, folder=folder, results=file, files=scored, splits=["validation", "test"]
     )
     if part.scores_beyond(row):
         measure_trees(part, row, done, folder, part.trees_file_of(results, row), within, beyond)
+    if done == before:
+        tell_nothing_trained(file, len(done))
 
 
 def _tests(part: LearnedPart, sets: DataSets) -> tuple[Forest, Forest]:

@@ -96,11 +96,13 @@ def run(part: LearnedPart, row: str, folder: Path) -> None:
 
 
 def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
-    tiny: LearnedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: LearnedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", logger="treemem")
     for row in ("Tree-RNN", "ON-LSTM"):
         assert not tiny.is_done(tmp_path, row)
         run(tiny, row, tmp_path)
+        assert "nothing is trained" not in caplog.text
         assert tiny.is_done(tmp_path, row)
         trials, records = tiny.trials(tmp_path, row), tiny.records(tmp_path, row)
         best = best_trial(trials)
@@ -127,7 +129,9 @@ def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
     assert text.count("| Tree-RNN ") - len(shown) in (0, 1)  # the worse network stands in the comparison with the best
     assert (tmp_path / "page_learned-listops.svg").exists()
     before = {path: path.read_bytes() for path in tmp_path.glob("learned-listops/*")}
+    caplog.clear()
     run(tiny, "ON-LSTM", tmp_path)
+    assert "on-lstm.jsonl: 2 of 2 runs are recorded, so nothing is trained" in caplog.text
     assert {path: path.read_bytes() for path in tmp_path.glob("learned-listops/*")} == before
 
 
