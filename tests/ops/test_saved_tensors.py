@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
@@ -90,3 +91,18 @@ def test_hooks_may_leave_another_type(name: str) -> None:
         assert "type" in str(error)  # torch's own operations refuse another type  # noqa: PT017
     else:
         torch.testing.assert_close(found, gradients(made(name), nullcontext()), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["Ordered Memory", "CRvNN", "Tree-LSTM", "SPINN", "ON-LSTM"])
+def test_threads_may_run_one_graph_backwards(name: str) -> None:
+    case = made(name)
+    loss = case.run(case.module, case.inputs, False)["root"].square().sum()
+    parameters = [*case.module.parameters()]
+
+    def run(_: int) -> tuple[Tensor | None, ...]:
+        return torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+
+    expected = run(0)
+    with ThreadPoolExecutor(3) as threads:
+        for found in threads.map(run, range(12)):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)

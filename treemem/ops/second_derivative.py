@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from threading import Lock
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ class _Refusal(torch.autograd.Function):
 def save_for_backward(ctx: Any, *tensors: torch.Tensor | None) -> None:
     """Save tensors for a ``backward`` that :func:`once_differentiable` decorates."""
     ctx.as_saved = [None if each is None else (each.shape, each.device, each.dtype) for each in tensors]
+    ctx.lock = Lock()
     ctx.save_for_backward(*tensors)
 
 
@@ -45,6 +47,8 @@ def once_differentiable(
 
     ``backward`` may overwrite ``saved``, unless :func:`graph_is_retained`. Autograd keeps what was saved if it raises
     an error, so another backward pass then raises RuntimeError.
+
+    Threads may run the same graph backwards at the same time: each waits for the other here, as in torch's own nodes.
 
     The gradients are right; differentiating them raises RuntimeError. For this ``forward`` saves an output that has a
     gradient, or all inputs that may have one. torch's own ``once_differentiable`` gives 0 in silence if the incoming
@@ -62,7 +66,7 @@ def once_differentiable(
                 raise RuntimeError("a backward pass failed here and overwrote what it read; run the forward pass again")
             saved = ctx.saved_tensors
             try:
-                with torch.no_grad():
+                with ctx.lock, torch.no_grad():
                     saved_again = tuple(map(_as_saved, saved, ctx.as_saved))
                     found = backward(ctx, saved_again, *gradients)
             except BaseException:
