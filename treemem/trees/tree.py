@@ -99,7 +99,7 @@ class Tree:
         assign(self, "value", value)
         assign(self, "size", size)
         assign(self, "height", height + 1)
-        assign(self, "_hash", hash((label, value, *(child._hash for child in subtrees))))
+        assign(self, "_hash", hash((label, value, *[child._hash for child in subtrees])))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Tree cannot be changed; build a new one instead of setting {name!r}")
