@@ -112,6 +112,8 @@ class Model(nn.Module):
                 new[number] = name
         told: dict[int, list[str]] = {}
         for text, found in (("no training example had", new), (f"read as {vocabulary.unknown}:", unknown)):
+            if not found:
+                continue
             nodes = np.flatnonzero(np.isin(pair, list(found)))
             trees = np.searchsorted(forest.begin, nodes, side="right") - 1
             by_example: dict[int, set[str]] = {}
