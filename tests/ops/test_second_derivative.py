@@ -9,6 +9,7 @@ import torch
 from device_cases import CASES, Case, Named, placed, set_engine
 from device_cases import VOCABULARY as LABELS
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from tree_strategies import VOCABULARY, random_forest
 
@@ -159,3 +160,21 @@ def test_hessian_vector_products_are_right_or_refused(engine: str) -> None:
     _, found = torch.autograd.functional.hvp(loss, feat, vector)
     above, below = (torch.autograd.functional.vjp(loss, feat + side * vector)[1] for side in (1e-5, -1e-5))
     torch.testing.assert_close(found, (above - below) / 2e-5, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["own cell", "EBT-GRC", "BT-GRC", "Tree-LSTM", "CRvNN"])
+def test_forward_mode_is_right_or_refused(name: str) -> None:
+    case = made(name)
+    embedding = next(each for key, each in case.module.named_parameters() if "embedding" in key)
+    (gradient,) = torch.autograd.grad(case.run(case.module, case.inputs, False)["root"].sum(), embedding)
+    tangent = weights(embedding)
+    with torch.no_grad(), forward_ad.dual_level():
+        owner = next(each for each in case.module.modules() if any(p is embedding for p in each._parameters.values()))
+        owner._parameters["weight"] = forward_ad.make_dual(embedding, tangent)  # type: ignore[assignment]
+        try:
+            root = case.run(case.module, case.inputs, False)["root"]
+        except (RuntimeError, NotImplementedError) as error:
+            assert "forward" in str(error)  # noqa: PT017
+        else:
+            found = forward_ad.unpack_dual(root.sum()).tangent
+            torch.testing.assert_close(found, (gradient * tangent).sum())

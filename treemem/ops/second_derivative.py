@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 Gradients = Sequence[torch.Tensor | None]
 
@@ -104,17 +105,20 @@ def graph_is_retained() -> bool:
 
 
 def active_transforms() -> set[str]:
-    """Return the names of the transforms of ``torch.func`` that are active, such as ``"Vmap"`` and ``"Grad"``."""
+    """Return the names of the transforms of ``torch.func`` that are active, such as ``"Vmap"`` and ``"Grad"``.
+
+    Forward-mode AD outside of them counts as ``"Jvp"``.
+    """
     active = getattr(torch._C, "_are_functorch_transforms_active", None)
     if active is None or not active():
-        return set()
+        return {"Jvp"} if forward_ad._current_level >= 0 else set()
     return {each.key().name for each in torch._C._functorch.get_interpreter_stack() or ()}
 
 
 def refuse_transforms(what: str = "the fused engine", remedy: str = "; set layer.engine to 'recursive'") -> None:
     """Raise RuntimeError within a transform of ``torch.func``, which ``what`` does not support."""
     if active_transforms():
-        raise RuntimeError(f"{what} does not run within torch.func transforms{remedy}")
+        raise RuntimeError(f"{what} does not run within torch.func transforms and forward-mode AD{remedy}")
 
 
 def refuse_transforms_unless_naive(engine: str) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch.autograd import forward_ad
 
 from treemem.data_parallel import launched_processes
 from treemem.errors import OutOfMemoryError, TreememError
@@ -43,8 +44,8 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
     """Return the compiled functions of a source, or None if they cannot be used.
 
     They need a C++ compiler, unless compiling is switched off, and tensors on a CPU of one type, float32 or float64.
-    They run neither under autocast nor within transforms of ``torch.func`` or a mode that sees each operation. Their
-    products of matrices are as exact as :func:`torch.set_float32_matmul_precision` says.
+    They run neither under autocast nor within transforms of ``torch.func``, forward-mode AD or a mode that sees
+    each operation. Their products of matrices are as exact as :func:`torch.set_float32_matmul_precision` says.
 
     The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes; see
     ``kept_libraries.py``. If compiling fails, there is one warning.
@@ -60,6 +61,8 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
         return None
     transformed = getattr(torch._C, "_are_functorch_transforms_active", None)
     if transformed is not None and transformed():
+        return None
+    if forward_ad._current_level >= 0:  # C++ would lose the tangents
         return None
     if torch._C._len_torch_dispatch_stack():  # a mode that must see each operation, such as one that traces
         return None
