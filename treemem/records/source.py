@@ -143,7 +143,7 @@ def lines_of(stream: IO[bytes]) -> Iterator[Line]:
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         try:
             text = raw.decode("utf-8")
-            yield number, text, _nul_error(text) if b"\0" in raw else None, is_ended
+            yield number, text, _nul_error(text) if "\0" in text else None, is_ended
         except UnicodeDecodeError as error:
             text = raw.decode("utf-8", errors="replace")
             offset = len(raw[: error.start].decode("utf-8"))
