@@ -18,7 +18,7 @@ import pytest
 from pyarrow import parquet
 
 from treemem.errors import ParseError, RecipeError, TreememError
-from treemem.records import json_line, open_source, read_records, reader, replacing, source, write_records
+from treemem.records import json_line, open_source, read_records, reader, replacing, source, write_records, writing
 
 RECORDS = [
     {"id": 1, "text": "x = x", "note": "plain"},
@@ -592,3 +592,9 @@ def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None
     parquet.write_table(pyarrow.Table.from_arrays(columns, names=["equation", "equation"]), tmp_path / "a.parquet")
     with pytest.raises(ParseError, match="two columns have one name"):
         list(read_records(tmp_path / "a.parquet"))
+
+
+def test_an_array_of_which_only_a_part_fits_on_the_disk_asks_for_space(tmp_path: Path) -> None:
+    message = r"cannot write .*labels\.npy: 300 requested and 20 written; free some space"
+    with pytest.raises(RecipeError, match=message), writing(tmp_path / "labels.npy"):
+        raise OSError("300 requested and 20 written")  # as numpy says it

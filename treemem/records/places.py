@@ -159,6 +159,6 @@ def writing(place: str | os.PathLike[str]) -> Iterator[None]:
 
 def cannot_write(error: OSError) -> str:
     """Why something could not be written, and what to do."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy's for a part that was written has no number
     remedy = "free some space there and do the same again" if full else "make it writable"
     return f"{error.strerror or error}; {remedy}, or choose another place"
