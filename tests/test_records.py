@@ -598,3 +598,27 @@ def test_an_array_of_which_only_a_part_fits_on_the_disk_asks_for_space(tmp_path:
     message = r"cannot write .*labels\.npy: 300 requested and 20 written; free some space"
     with pytest.raises(RecipeError, match=message), writing(tmp_path / "labels.npy"):
         raise OSError("300 requested and 20 written")  # as numpy says it
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": 2}',
+        '{"a" :1,"a":2}',
+        '{"a"\t:1,"a":2}',
+        '{"a":{"b":1,"b":2}}',
+        '{"a":"}","a":"{"}',
+        '{"\\u0061":1,"a":2}',
+        '{"b":"\\":","a" :1,"a":2}',
+    ],
+)
+def test_two_fields_of_one_name_are_refused_however_they_are_written(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(text + "\n")
+    with pytest.raises(ParseError, match="two fields have one name"):
+        fields_of(tmp_path / "a.jsonl")
+
+
+def test_fields_with_quotes_and_braces_in_their_values_are_read(tmp_path: Path) -> None:
+    values = [{"a": 'x = "x" : {', "b": '":'}, {"a": {"b": 1, "c": [{"b": 2}]}, "b": 3}]
+    (tmp_path / "a.jsonl").write_text("".join(json_line(value) for value in values))
+    assert fields_of(tmp_path / "a.jsonl") == values
