@@ -131,7 +131,7 @@ class LearnedPart(Part):
         """Return the name of the file of a row's records, without its end."""
         return re.sub("[^a-z0-9+]+", "-", row.lower())
 
-    def trials(self, results: Path, row: str) -> list[Trial]:  # type: ignore[override]
+    def recorded_trials(self, results: Path, row: str) -> list[Trial]:
         """Return the recorded trials of a row."""
         return self.trials_of(read_study(results / self.title / f"{_TRIALS}.jsonl"), row)
 
@@ -153,7 +153,7 @@ class LearnedPart(Part):
 
     def is_done(self, results: Path, row: str) -> bool:
         """Return whether a row's runs and induced trees are recorded; of a row that cannot be trained, its trials."""
-        trials, done = self.trials(results, row), self.records(results, row)
+        trials, done = self.recorded_trials(results, row), self.records(results, row)
         if self.next_trial(trials) is not None:
             return False
         if best_trial(trials) is None:
@@ -221,9 +221,9 @@ def run_row(
     further = {name: sets[name] for name in part.files if sets.has(name)}
     scored = {BEYOND: beyond, **further}
     scored = {name: forest for name, forest in scored.items() if name not in part.unscored.get(row, ())}
-    while (trial := part.next_trial(part.trials(results, row))) is not None:
+    while (trial := part.next_trial(part.recorded_trials(results, row))) is not None:
         _record_trial(part, row, trial, within, folder, results)
-    best = best_trial(part.trials(results, row))
+    best = best_trial(part.recorded_trials(results, row))
     if best is None:
         return
     file = part.file_of(results, row)

@@ -104,7 +104,7 @@ def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
         run(tiny, row, tmp_path)
         assert "nothing is trained" not in caplog.text
         assert tiny.is_done(tmp_path, row)
-        trials, records = tiny.trials(tmp_path, row), tiny.records(tmp_path, row)
+        trials, records = tiny.recorded_trials(tmp_path, row), tiny.records(tmp_path, row)
         best = best_trial(trials)
         assert best is not None
         assert len(trials) in (5, 6)
@@ -149,7 +149,7 @@ def test_a_row_goes_on_after_its_recorded_trials(
     monkeypatch.setattr(learned, "run_study", stopped_at_third)
     with pytest.raises(KeyboardInterrupt):
         run(tiny, "Tree-RNN", tmp_path)
-    assert len(tiny.trials(tmp_path, "Tree-RNN")) == 2
+    assert len(tiny.recorded_trials(tmp_path, "Tree-RNN")) == 2
     run(tiny, "Tree-RNN", tmp_path)
     assert asked[3] == asked[2]
     assert tiny.is_done(tmp_path, "Tree-RNN")
@@ -159,7 +159,7 @@ def test_a_trial_of_two_commands_at_once_is_one_record(tiny: LearnedPart, tmp_pa
     data, _ = learned._tests(tiny, cast(Any, None))
     for _ in range(2):
         learned._record_trial(tiny, "Tree-RNN", Trial("adam", 0.002), data, tmp_path / "runs", tmp_path)
-    assert len(tiny.trials(tmp_path, "Tree-RNN")) == 1
+    assert len(tiny.recorded_trials(tmp_path, "Tree-RNN")) == 1
 
 
 def test_a_row_without_a_finite_loss_ends_with_its_trials(
@@ -170,6 +170,6 @@ def test_a_row_without_a_finite_loss_ends_with_its_trials(
 
     monkeypatch.setattr(learned, "run_study", diverging)
     run(tiny, "Tree-RNN", tmp_path)
-    assert [each.accuracy for each in tiny.trials(tmp_path, "Tree-RNN")] == [None] * 5
+    assert [each.accuracy for each in tiny.recorded_trials(tmp_path, "Tree-RNN")] == [None] * 5
     assert tiny.is_done(tmp_path, "Tree-RNN")
     assert not tiny.records(tmp_path, "Tree-RNN")
