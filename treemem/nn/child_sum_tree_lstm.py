@@ -78,7 +78,7 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
 
     def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The gates of inner nodes; see :func:`treemem.ops.child_sum_tree_lstm.child_sum_tree_lstm_gates`."""
-        products = self.run_products(children, x, kind)
+        products = self.products_of(children, x, kind)
         return child_sum_tree_lstm_gates(products["gates"], products["forget"], children["h"].shape[1])
 
     def leaf_trace(self, x: torch.Tensor, kind: int) -> State:

@@ -83,7 +83,7 @@ class OneProductCell(SplitTreeCell):
 
     def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The gates of inner nodes."""
-        return self.named_gates(self.run_products(children, x, kind)["gates"], children["h"].shape[1])
+        return self.named_gates(self.products_of(children, x, kind)["gates"], children["h"].shape[1])
 
     def leaf_trace(self, x: torch.Tensor, kind: int) -> State:
         """The gates of leaves that have features; others have none."""

@@ -8,7 +8,7 @@ import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_probability
 from treemem.nn.parameter_sets import ParameterSets
-from treemem.nn.stacked_linear import StackedLinear
+from treemem.nn.stacked_linear import Kinds, Maps, StackedLinear, linear_by_kind
 from treemem.ops.activation import activation
 from treemem.ops.autograd_step import AutogradStep
 from treemem.ops.cell import Product, State, StepPair
@@ -115,13 +115,19 @@ class SplitTreeCell(torch.nn.Module):
         """The step for nodes with so many children, forwards and backwards."""
         return AutogradStep(self.step, self.reads, random=self.dropout_now > 0)
 
-    def run_products(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        """Return the result of each product for ``m`` nodes of one kind, before any activation."""
-        weights = self.weights()
+    def weights_of_sets(self) -> Maps:
+        """The weights of each set, which the products of many levels may share."""
+        return {
+            key: list(zip(weight.unbind(0), bias.unbind(0), strict=True))
+            for key, (weight, bias) in self.weights().items()
+            if weight.dim() == 3  # others belong to the step
+        }
+
+    def run_products(self, children: State, x: torch.Tensor | None, kinds: Kinds, maps: Maps) -> State:
+        """Return the result of each product, ``[m * copies, outputs]``, before any activation."""
+        arity = children["h"].shape[1]
         results: State = {}
-        for product in self.products(children["h"].shape[1]):
-            weight, bias = weights[product.weights]
-            used = 0 if product.set_of_kind is None else product.set_of_kind[kind]
+        for product in self.products(arity):
             if isinstance(product.source, HiddenLayer):
                 function = activation(product.source.activation_name).function
                 inputs = function(results[product.source.product])
@@ -129,9 +135,25 @@ class SplitTreeCell(torch.nn.Module):
                 inputs = with_features(product.source, product.source.gather(children), x)
             if product.dropout:
                 inputs = torch.nn.functional.dropout(inputs, product.dropout)
-            results[product.name] = torch.nn.functional.linear(inputs, weight[used], bias[used]).to(bias.dtype)
+            copies = product.source.copies(arity)
+            results[product.name] = linear_by_kind(inputs, maps[product.weights], product.set_of_kind, kinds, copies)
         return results
+
+    def forward_kinds(self, children: State, x: torch.Tensor | None, kinds: Kinds, maps: Maps) -> State:
+        """The states of inner nodes of one arity, sorted by kind.
+
+        Args:
+            children: the children's states, ``[m, arity, ...]``.
+            x: what the nodes read of their own, ``[m, input_size]``, or None.
+            kinds: the number of nodes of each kind, and the kind.
+            maps: see :meth:`weights_of_sets`.
+        """
+        return self.step(self.run_products(children, x, kinds, maps), {name: children[name] for name in self.reads})
 
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The states of inner nodes; see :class:`treemem.ops.cell.Cell`."""
-        return self.step(self.run_products(children, x, kind), {name: children[name] for name in self.reads})
+        return self.forward_kinds(children, x, [(len(children["h"]), kind)], self.weights_of_sets())
+
+    def products_of(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """Return the products of ``m`` nodes of one kind, for the trace."""
+        return self.run_products(children, x, [(len(children["h"]), kind)], self.weights_of_sets())

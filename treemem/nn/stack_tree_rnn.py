@@ -13,7 +13,7 @@ from treemem.errors import RecipeError
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
-from treemem.nn.stacked_linear import LinearByArity, StackedLinear
+from treemem.nn.stacked_linear import Kinds, LinearByArity, Maps, StackedLinear, linear_by_kind
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation, checked_activation
 from treemem.ops.cell import Product, State, StepPair
@@ -94,7 +94,9 @@ class StackTreeRNNCell(SplitTreeCell):
             **self.control_maps.weights("control"),
             **self.row_maps.weights("rows"),
         }
-        if self.read == "children":
+        if self.read == "own":
+            found |= self.memory_maps.weights("memory")
+        else:
             for key, (weight, bias) in self.memory_maps.weights("hidden").items():
                 of_states, of_features = found[key][0].tensor_split([weight.shape[2]], dim=2)
                 found[key] = torch.cat([of_states, weight, of_features], dim=2), found[key][1] + bias
@@ -133,7 +135,7 @@ class StackTreeRNNCell(SplitTreeCell):
 
     def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The weights of the actions and what is pushed; with ``read="own"`` the weights of the rows read, too."""
-        products = self.run_products(children, x, kind)
+        products = self.products_of(children, x, kind)
         update, weights = products["control"].tensor_split([self.hidden_size], dim=1)
         actions = torch.softmax(weights, dim=1).split(1, dim=1)
         found = dict(zip(("push", "pop", "no_op"), actions, strict=False)) | {"update": torch.sigmoid(update)}
@@ -146,23 +148,20 @@ class StackTreeRNNCell(SplitTreeCell):
 
 
 class OwnStackTreeRNNCell(StackTreeRNNCell):
-    """The cell of :class:`StackTreeRNN` with ``read="own"``.
-
-    Its ``h`` needs a product after the stack is made, so it is called once a segment: it has no step pair.
-    """
+    """The cell of :class:`StackTreeRNN` with ``read="own"``. Its ``h`` needs a product after the stack is made."""
 
     step_pair = None  # type: ignore[assignment]
 
-    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+    def forward_kinds(self, children: State, x: torch.Tensor | None, kinds: Kinds, maps: Maps) -> State:
         """The stack first, then ``h`` with the readout of it (eq. 10-11)."""
-        products = self.run_products(children, x, kind)
+        products = self.run_products(children, x, kinds, maps)
         by_row, no_op, before_map = self._by_row(products), self.no_op, self.pop_zero_before_map
         stack = stack_update(products["control"], by_row, self.hidden_size, no_op, before_map)
         preactivation, weights = products["hidden"].split([self.hidden_size, self.top_k], dim=1)
         arity = children["h"].shape[1]
-        kinds = self.sets.set_of_kind(arity)
-        readout = self.memory_maps.of(arity)(own_stack_readout(stack, weights), 0 if kinds is None else kinds[kind])
-        hidden = activation(self.activation_name).function(preactivation + readout.to(preactivation.dtype))
+        memory, sets = maps[LinearByArity.key("memory", arity)], self.sets.set_of_kind(arity)
+        readout = linear_by_kind(own_stack_readout(stack, weights), memory, sets, kinds)
+        hidden = activation(self.activation_name).function(preactivation + readout)
         return {"h": drop(hidden, self.dropout_now) if self.dropout_now else hidden, "S": stack}
 
 

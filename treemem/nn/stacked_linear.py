@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
+
+Kinds = Sequence[tuple[int, int]]
+"""Numbers of nodes, and the kind of each of them."""
 
 
 class StackedLinear(torch.nn.Module):
@@ -67,3 +70,33 @@ class LinearByArity(torch.nn.ModuleDict):
     def key(name: str, arity: int) -> str:
         """What a product called ``name`` of nodes with so many children names its weights by."""
         return f"{name} {arity}"
+
+
+Maps = Mapping[str, Sequence[tuple[torch.Tensor, torch.Tensor]]]
+"""Weight ``[outputs, inputs]`` and bias ``[outputs]`` of each set, by the name of the product's weights."""
+
+
+def linear_by_kind(
+    inputs: torch.Tensor,
+    maps: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    set_of_kind: Mapping[int, int] | None,
+    kinds: Kinds,
+    copies: int = 1,
+) -> torch.Tensor:
+    """Return the affine maps of ``inputs``, each row by the map of its kind, ``[m * copies, outputs]``.
+
+    Args:
+        inputs: ``[m * copies, inputs]``, of nodes sorted by kind.
+        maps: of each set.
+        set_of_kind: see :class:`treemem.ops.cell.Product`.
+        kinds: of the ``m`` nodes.
+        copies: rows of inputs a node.
+    """
+    if set_of_kind is None or len(kinds) == 1:
+        weight, bias = maps[0 if set_of_kind is None else set_of_kind[kinds[0][1]]]
+        return torch.nn.functional.linear(inputs, weight, bias).to(bias.dtype)
+    parts = inputs.split([rows * copies for rows, _ in kinds])
+    own = [maps[set_of_kind[kind]] for _, kind in kinds]
+    return torch.cat([torch.nn.functional.linear(part, *each) for part, each in zip(parts, own, strict=True)]).to(
+        own[0][1].dtype
+    )

@@ -81,7 +81,7 @@ class GatedRecursiveCell(SplitTreeCell):
 
     def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The gates of inner nodes, see :func:`treemem.ops.gated_recursive.gated_recursive_gates`."""
-        preactivation = self.run_products(children, x, kind)["gates"]
+        preactivation = self.products_of(children, x, kind)["gates"]
         return gated_recursive_gates(preactivation, children["h"].shape[1], self.hidden_size)
 
 

@@ -150,10 +150,10 @@ def leaf_products(cell: SplitCell) -> tuple[Product, ...]:
 
 def is_split(cell: Cell) -> bool:
     """Return whether ``cell`` offers the split form and has no forward hooks, which would not fire."""
-    step_pair = getattr(cell, "step_pair", None)
-    owner = getattr(step_pair, "__self__", cell)  # another object if the cell delegates to one
+    forward_kinds = getattr(cell, "forward_kinds", None)
+    owner = getattr(forward_kinds, "__self__", cell)  # another object if the cell delegates to one
     hooked = getattr(owner, "_forward_hooks", None) or getattr(owner, "_forward_pre_hooks", None)
-    return callable(step_pair) and not hooked
+    return callable(forward_kinds) and not hooked
 
 
 def check_cell(cell: object) -> None:

@@ -11,7 +11,7 @@ from treemem.errors import RecipeError
 from treemem.ops.cell import Cell, State, check_cell, is_split
 from treemem.schedule.tree_batch import TreeBatch
 
-Engine = Literal["auto", "fused", "naive", "recursive"]
+Engine = Literal["auto", "fused", "naive", "recursive", "autograd"]
 
 
 class NodeStates(NamedTuple):
@@ -82,7 +82,11 @@ def propagate(
         from treemem.ops.recursive import run_recursive
 
         states = run_recursive(cell, schedule, leaf_inputs, inner_inputs)
-    elif is_split(cell):
+    elif engine == "autograd":
+        from treemem.engines.autograd import run_autograd
+
+        states = run_autograd(cell, schedule, leaf_inputs, inner_inputs)
+    elif is_split(cell) and getattr(cell, "step_pair", None):
         from treemem.ops.levels import run_levels
 
         states = run_levels(cell, schedule, leaf_inputs, inner_inputs)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""How cells run over trees: under autograd, and with kernels that are printed from their formula."""

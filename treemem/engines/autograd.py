@@ -1,0 +1,154 @@
+"""Any cell, level by level, in plain autograd: any device and precision, transforms and second derivatives."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from treemem.device_copy import to_device_together
+from treemem.ops.cell import Cell, State, checked_state, is_split, leaf_states
+from treemem.schedule.schedule import Level, Schedule
+
+
+def run_autograd(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: torch.Tensor | None) -> State:
+    """The states of all rows.
+
+    Each level sends its rows to the levels that read them, in one part for each. So the time of the forward and of the
+    backward pass is proportional to the number of edges, and nothing is written in place.
+
+    Args:
+        cell: the cell.
+        schedule: the rows.
+        leaf_inputs: ``[leaf rows, input_size]``.
+        inner_inputs: ``[inner rows, input_size]``, or None.
+
+    Returns:
+        Each state as ``[rows, ...]``.
+
+    Raises:
+        CellError: states that are not what the protocol says.
+    """
+    leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in schedule.leaf_segments])
+    if len(schedule.levels) < 2:
+        return leaves
+    routes = _routes(schedule)
+    inbox: list[dict[str, list[torch.Tensor]]] = [{name: [] for name in leaves} for _ in routes]
+    found: dict[str, list[torch.Tensor]] = {name: [] for name in leaves}
+    inputs = None if inner_inputs is None else inner_inputs.split([_size(level) for level in schedule.levels[1:]])
+    maps = cell.weights_of_sets() if is_split(cell) else None  # type: ignore[attr-defined]
+    for height, route in enumerate(routes):
+        states = leaves
+        if height:
+            children = {name: _selected(_joined(parts), route.order) for name, parts in inbox[height].items()}
+            inbox[height] = {}
+            x = None if inputs is None else inputs[height - 1]
+            states = _run_level(cell, maps, schedule.levels[height], children, x, leaves)
+        for name, value in states.items():
+            found[name].append(value)
+            sent = _selected(value, route.sent)
+            parts = [sent] if len(route.sizes) == 1 else sent.split(route.sizes)
+            for target, part in zip(route.targets, parts, strict=True):
+                inbox[target][name].append(part)
+    return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+def _run_level(cell: Any, maps: Any, level: Level, children: State, x: torch.Tensor | None, leaves: State) -> State:
+    """The states of a level's rows, from those of their children, ``[edges, ...]``."""
+    parts: list[State] = []
+    edge = 0
+    for arity, group in groupby(level.segments, lambda segment: segment.arity):
+        segments = list(group)
+        for own in [[each] for each in segments] if maps is None else [segments]:
+            begin, end = own[0].begin, own[-1].end
+            rows = end - begin
+            below = children
+            if rows < _size(level):
+                below = {name: value[edge : edge + rows * arity] for name, value in children.items()}
+            below = {name: value.unflatten(0, (rows, arity)) for name, value in below.items()}
+            own_x = None if x is None else x[begin - level.begin : end - level.begin]
+            edge += rows * arity
+            if maps is None:
+                states = cell(below, own_x, own[0].kind)
+            else:
+                states = cell.forward_kinds(below, own_x, [(each.end - each.begin, each.kind) for each in own], maps)
+            parts.append(checked_state(states, leaves, rows, cell, f"forward(..., {own[0].kind})"))
+    return {name: _joined([part[name] for part in parts]) for name in leaves}
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _selected(rows: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
+    return rows if places is None else rows.index_select(0, places)
+
+
+def _size(level: Level) -> int:
+    return level.end - level.begin
+
+
+class _Route(NamedTuple):
+    """What a level sends and receives.
+
+    Attributes:
+        sent: int64, its rows in the order in which they are sent; a row with several parents occurs several times. None
+            for all rows in order.
+        targets: the levels that receive them.
+        sizes: how many rows go to each.
+        order: int64 ``[edges]``, where each child is among the rows received. None for the order in which they come.
+    """
+
+    sent: torch.Tensor | None
+    targets: list[int]
+    sizes: list[int]
+    order: torch.Tensor | None
+
+
+_known: WeakKeyDictionary[Schedule, list[_Route]] = WeakKeyDictionary()
+
+
+def _routes(schedule: Schedule) -> list[_Route]:
+    """The routes of all levels; they are found once."""
+    if schedule not in _known:
+        _known[schedule] = _find_routes(schedule)
+    return _known[schedule]
+
+
+def _find_routes(schedule: Schedule) -> list[_Route]:
+    child = schedule.child.cpu().numpy()
+    begins = np.array([level.begin for level in schedule.levels])
+    edges = [sum((each.end - each.begin) * each.arity for each in level.segments) for level in schedule.levels]
+    target = np.repeat(np.arange(len(edges)), edges)
+    source = np.searchsorted(begins, child, side="right") - 1
+    by_source = np.lexsort((target, source))
+    by_target = np.lexsort((source, target))
+    first_edge = np.cumsum([0, *edges])
+    place = np.empty_like(by_target)  # of each edge among those of its level, as they are received
+    place[by_target] = np.arange(len(child)) - np.repeat(first_edge[:-1], edges)
+    first_sent = np.searchsorted(source[by_source], np.arange(len(edges) + 1))
+    routes, selections = [], []
+    for height, level in enumerate(schedule.levels):
+        own = by_source[first_sent[height] : first_sent[height + 1]]
+        targets, sizes = np.unique(target[own], return_counts=True)
+        selections += [
+            _selection(child[own] - level.begin, _size(level)),
+            _selection(place[first_edge[height] : first_edge[height + 1]], edges[height]),
+        ]
+        routes.append((targets.tolist(), sizes.tolist()))
+    moved = iter(to_device_together([each for each in selections if each is not None], schedule.device))
+    on_device = [None if each is None else next(moved) for each in selections]
+    return [
+        _Route(sent, targets, sizes, order)
+        for sent, order, (targets, sizes) in zip(on_device[::2], on_device[1::2], routes, strict=True)
+    ]
+
+
+def _selection(places: np.ndarray, size: int) -> torch.Tensor | None:
+    """The places as a tensor; None if they are 0 to ``size - 1``."""
+    if len(places) == size and (places == np.arange(size)).all():
+        return None
+    return torch.from_numpy(places)
