@@ -21,7 +21,10 @@ from training_runs import (
     stopped_run,
 )
 
+import treemem
+from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import RecipeError
+from treemem.model_digest import weights_digest
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
 from treemem.runs.same_run import check_same_run
@@ -225,3 +228,15 @@ def test_another_network_or_task_is_refused(finished: Path) -> None:
         fit(MoreX(strict=True), NETWORK, toy_data(), OPTIONS, output=finished, resume=True)
     with pytest.raises(RecipeError, match=r"network options was \{'dropout': 0\.2\} and is \{'dropout': 0\.5\} now"):
         fit(MoreX(), NETWORK.replace(dropout=0.5), toy_data(), OPTIONS, output=finished, resume=True)
+
+
+def test_a_run_keeps_the_model_of_each_epoch(tmp_path: Path) -> None:
+    stopped_run(tmp_path / "kept", 3, epochs=3, keep_epochs=True)
+    result = run(tmp_path / "kept", resume=True, epochs=3, keep_epochs=True)
+    kept = {number: treemem.load(place) for number, place in RunFolder(tmp_path / "kept").epochs().items()}
+    assert list(kept) == [1, 2, 3]
+    best = kept[result.best_epoch].state_dict()
+    assert all(torch.equal(value, best[name]) for name, value in result.model.state_dict().items())
+    assert weights_digest(kept[1]) != weights_digest(kept[3])
+    run(tmp_path / "kept", overwrite=True, epochs=1)
+    assert RunFolder(tmp_path / "kept").epochs() == {}

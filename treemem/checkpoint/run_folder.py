@@ -1,7 +1,8 @@
 """The folder of a training run: numbered checkpoints that are written once, and which of them is the best and the last.
 
 ``RUN/checkpoints/000012/`` is a checkpoint. ``RUN/checkpoints.json`` names the best ones and the last ones, the newest
-first; two of each are kept, so that a damaged one has one before it.
+first; two of each are kept, so that a damaged one has one before it. ``RUN/epochs/000003/`` is the model of an epoch, if the
+run keeps them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from treemem.errors import CheckpointError, RecipeError
 from treemem.records import replacing
 
 _logger = logging.getLogger(__name__)
-_POINTERS, _CHECKPOINTS, _LOCK = "checkpoints.json", "checkpoints", ".lock"
+_POINTERS, _CHECKPOINTS, _EPOCHS, _LOCK = "checkpoints.json", "checkpoints", "epochs", ".lock"
 _KEPT = 2
 _PROBE_SECONDS = 0.2  # longer than another process takes to ask whether the lock is held
 Kind = Literal["best", "last"]
@@ -94,6 +95,20 @@ class RunFolder:
         self._point(pointers)
         return number
 
+    def keep_epoch(self, epoch: int, files: Mapping[str, bytes]) -> None:
+        """Write the model of an epoch, in place of one that a killed run has left.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        place = self.path / _EPOCHS / f"{epoch:06d}"
+        shutil.rmtree(place, ignore_errors=True)
+        write_checkpoint(place, files)
+
+    def epochs(self) -> dict[int, Path]:
+        """Return the folders of the models of all kept epochs, by the number of the epoch."""
+        return {int(place.name): place for place in sorted((self.path / _EPOCHS).glob("[0-9]*"))}
+
     def drop_damaged(self) -> None:
         """Forget checkpoints that are not whole, with a warning, so that what is saved next keeps the whole ones.
 
@@ -161,8 +176,9 @@ class RunFolder:
         """Delete what a killed run left half written and, with ``overwrite``, all checkpoints."""
         if overwrite:
             shutil.rmtree(self.path / _CHECKPOINTS, ignore_errors=True)
+            shutil.rmtree(self.path / _EPOCHS, ignore_errors=True)
             (self.path / _POINTERS).unlink(missing_ok=True)
-        for left in (self.path / _CHECKPOINTS).glob(".*.tmp"):
+        for left in self.path.glob("*/.*.tmp"):
             shutil.rmtree(left, ignore_errors=True)
         for left in self.path.glob(".*.tmp"):
             left.unlink()

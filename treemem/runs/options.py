@@ -95,6 +95,7 @@ class TrainingOptions:
         evaluation_batch_size: examples in a batch of evaluation.
         prefetch: batches that a thread makes ahead. Rarely pays on a CPU.
         checkpoint_seconds, checkpoint_steps: write a checkpoint within an epoch after this many seconds or steps.
+        keep_epochs: keep the model of each epoch too, ``RUN/epochs/000003`` of the third. ``treemem.load`` loads it.
         accelerator: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         threads: torch threads on the CPU, in each process. A fixed number makes results independent of the machine's
             number of cores. None: as many as torch is set to, which pays for batches of thousands.
@@ -140,6 +141,7 @@ class TrainingOptions:
     prefetch: int = 0
     checkpoint_seconds: float | None = 300.0
     checkpoint_steps: int | None = None
+    keep_epochs: bool = False
     accelerator: str = "auto"
     threads: int | None = 1
     precision: str = "32-true"

@@ -12,7 +12,8 @@ from treemem.model import Model
 from treemem.runs.options import TrainingOptions
 
 _FREE_TO_CHANGE = frozenset({
-    "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "patience", "prefetch",
+    "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "keep_epochs", "patience",
+    "prefetch",
 })  # fmt: skip
 _ANOTHER_RUN = "choose another output folder, or replace that run with overwrite=True"
 

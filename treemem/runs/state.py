@@ -226,6 +226,13 @@ class RunState:
                 self.folder.save({**files, **checkpoint.training_files_of(state)}, best=best)
         self.saved_at = time.perf_counter()
 
+    def keep_epoch(self) -> None:
+        """Write the model of the finished epoch to a folder of its own."""
+        with self.processes.agreeing():
+            if self.processes.is_first:
+                files = checkpoint.files_of(self.kept_model, self.progress.records)
+                self.folder.keep_epoch(self.progress.epoch, files)
+
     def best_model(self, networks: Mapping[str, Callable[..., nn.Module]] | None) -> Model:
         """Return the model of the best checkpoint, in all processes."""
         best, task = self.model, self.model.task

@@ -362,6 +362,8 @@ class Trainer:
         if is_best:
             progress.best_epoch = progress.epoch
         progress.records.append(record)
+        if options.keep_epochs:
+            self.state.keep_epoch()
         self.save(best=is_best)
         with self.processes.agreeing():
             if self.log is not None:
