@@ -1,8 +1,8 @@
 """The folder of a training run: numbered checkpoints that are written once, and which of them is the best and the last.
 
 ``RUN/checkpoints/000012/`` is a checkpoint. ``RUN/checkpoints.json`` names the best ones and the last ones, the newest
-first; two of each are kept, so that a damaged one has one before it. ``RUN/epochs/000003/`` is the model of an epoch, if the
-run keeps them.
+first; two of each are kept, so that a damaged one has one before it. If a run keeps the model of each
+epoch, it is in ``RUN/epochs/000003/``.
 """
 
 from __future__ import annotations

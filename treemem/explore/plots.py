@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from treemem.explore.label_table import short_label
 from treemem.explore.tables import ACCURACY, scored_alike
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.records import read_records, replacing
+from treemem.trees.induced import tree_from_pointer_probabilities
 from treemem.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -362,6 +364,57 @@ def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "s
     axes.axis("off")
     axes.set_title(title)
     figure.colorbar(image, ax=axes, label=what, shrink=0.8)
+    return _written(figure, path)
+
+
+def plot_memory_run(record: Mapping[str, Any], path: str | Path, *, title: str = "") -> Figure:
+    """Draw a run of an Ordered Memory: above the induced tree, below a column of slots for each token.
+
+    The colour of a slot is its probability. Its text is what it holds then, if the memory attends to the likeliest slot
+    only; the attended slot has a frame. Slots that are never attended to are left out.
+
+    Args:
+        record: of :func:`~treemem.explore.memory_run.memory_run_record`.
+        path: the file to write, SVG if its name ends in ``.svg``, else PNG.
+        title: title of the plot.
+
+    Returns:
+        The figure that was written.
+
+    Raises:
+        RecipeError: matplotlib is not installed, or the file cannot be written.
+    """
+    from treemem.explore.memory_run import attended, memory_steps  # which is a command too
+
+    tokens, table = record["tokens"], np.asarray(record["probabilities"], np.float64)
+    slots = table.shape[1]
+    steps = memory_steps(tokens, attended(record)[0], slots)
+    lowest = min([step.slot for step in steps if step.slot is not None], default=slots)
+    used = range(slots, lowest - 1, -1)
+    tree = tree_from_pointer_probabilities(table, tokens)
+    figure = _new_figure((1 + 1.15 * len(tokens), 0.4 * (tree.height + 1) + 0.75 * len(used) + 0.8))
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[0.4 * (tree.height + 1), 0.75 * len(used)])
+    place, edges = _layout(tree)
+    for child, parent in edges:
+        above.plot(*zip(place[parent], place[child], strict=True), color="0.6", linewidth=1)
+    for (x, y), node in zip(place, tree.postorder(), strict=True):
+        if node.is_leaf:
+            above.text(x, y - 0.15, node.label, ha="center", va="top", parse_math=False)
+    above.set_ylim(-0.9, tree.height + 0.2)
+    above.axis("off")
+    light = 2.0  # so that text can be read on the darkest colour, that of 1
+    below.imshow(table[:, lowest - 1 :].T[::-1], cmap="Blues", vmin=0, vmax=light, aspect="auto")
+    for column, step in enumerate(steps):
+        for row, slot in enumerate(used):
+            if slot in step.memory:
+                held = textwrap.fill(" ".join(step.memory[slot].replace("(", "").replace(")", "").split()), 12)
+                below.text(column, row, held, ha="center", va="center", fontsize="small", parse_math=False)
+            if slot == step.slot:
+                left, right, low, high = column - 0.48, column + 0.48, row - 0.47, row + 0.47
+                below.plot([left, right, right, left, left], [low, low, high, high, low], color="black")
+    below.set_xticks(range(len(tokens)), [f"token {number}" for number in range(1, len(tokens) + 1)])
+    below.set_yticks(range(len(used)), [f"slot {slot}" for slot in used])
+    figure.suptitle(title)
     return _written(figure, path)
 
 

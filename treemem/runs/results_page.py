@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError
-from treemem.explore.plots import plot_accuracy, plot_costs, plot_curves, plot_heat_maps, plot_training
+from treemem.explore.plots import (
+    plot_accuracy,
+    plot_costs,
+    plot_curves,
+    plot_heat_maps,
+    plot_memory_run,
+    plot_training,
+)
 from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import check_writable, locked, replacing
 from treemem.runs import page_tables
@@ -106,6 +113,12 @@ class _Page:
         """Draw curves against a cost. Return the file name."""
         place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
         plot_curves(panels, place, **options)
+        return place.name
+
+    def memory_run(self, suffix: str, record: Mapping[str, Any], **options: Any) -> str:
+        """Draw a recorded run of an Ordered Memory. Return the file name."""
+        place = self._page.with_name(f"{self._page.stem}_{suffix}.png")
+        plot_memory_run(record, place, **options)
         return place.name
 
     def trees(self, rows: Mapping[str, Records], measurement: str) -> Records:
