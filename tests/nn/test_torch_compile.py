@@ -40,7 +40,7 @@ CHOOSING: dict[str, Callable[..., torch.nn.Module]] = {
     "RL-SPINN": partial(SPINN, transitions="reinforced"),
     "RRNet": RRNet,
 }
-WITH_NAIVE_ENGINE = {**CHOOSING, "DIORA": DIORA, "ONLSTM": partial(ONLSTM, chunk_size=2)}
+WITH_NAIVE_ENGINE = {**CHOOSING, "DIORA": DIORA}
 
 
 class Classifier(torch.nn.Module):
@@ -102,6 +102,7 @@ def test_layers_that_choose_their_trees_refuse_vmap(make: Callable[..., torch.nn
     [
         TreeLSTM(8, VOCABULARY, engine="recursive"),
         OrderedMemory(8, VOCABULARY),
+        *(ONLSTM(8, VOCABULARY, chunk_size=2, engine=engine) for engine in ("auto", "naive")),
         *(MemoryRNN(8, VOCABULARY, cell=cell, memory="none") for cell in ("RNN", "GRU", "LSTM")),
         *(make(8, VOCABULARY, engine="naive") for make in WITH_NAIVE_ENGINE.values()),
     ],

@@ -167,14 +167,19 @@ def test_the_ordered_memory_runs_within_vmap(engine: Any) -> None:
         torch.testing.assert_close(root, roots({name: value[place] for name, value in weights.items()}))
 
 
-@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
-def test_transforms_of_on_lstm_name_the_engine_that_runs_them(transform: Any) -> None:
-    layer, lengths = ONLSTM(4, VOCABULARY, chunk_size=2, num_layers=1), torch.tensor([3, 2])
-    given = torch.randn(2, 3, 4) if transform is torch.func.grad else torch.randn(1, 2, 3, 4)
-    with pytest.raises(RuntimeError, match=r"set layer\.engine to 'naive'"):
-        transform(lambda inputs: layer.read(inputs, lengths).encoding.sum())(given)
-    layer.engine = "naive"
-    assert transform(lambda inputs: layer.read(inputs, lengths).encoding.sum())(given).isfinite().all()
+@pytest.mark.parametrize("engine", ["auto", "naive"])
+def test_on_lstm_runs_within_transforms(engine: Any) -> None:
+    torch.manual_seed(0)
+    layer, lengths = ONLSTM(4, VOCABULARY, chunk_size=2, engine=engine).double(), torch.tensor([3, 2])
+    given = torch.randn(2, 2, 3, 4, dtype=torch.float64, requires_grad=True)
+
+    def loss(inputs: torch.Tensor) -> torch.Tensor:
+        return layer.read(inputs, lengths).encoding.square().sum()
+
+    of_each = torch.stack([loss(each) for each in given])
+    torch.testing.assert_close(torch.func.vmap(loss)(given), of_each)
+    expected = torch.autograd.grad(of_each[0], given)[0][0]
+    torch.testing.assert_close(torch.func.grad(loss)(given[0].detach()), expected)
 
 
 def test_a_cache_of_rows_goes_on_from_inference_mode() -> None:

@@ -7,15 +7,17 @@ from typing import Literal, get_args
 import torch
 
 from treemem.checked_options import checked_choice
+from treemem.device_copy import to_device
 from treemem.errors import GraphError
-from treemem.ops.on_lstm.fused import fused_on_lstm
-from treemem.ops.on_lstm.naive import naive_on_lstm
+from treemem.ops.native import native_library
+from treemem.ops.on_lstm.naive import naive_steps
+from treemem.ops.on_lstm.native import SOURCE, NativeSteps, is_worth_packing
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
-from treemem.ops.sequence_lengths import checked_lengths
+from treemem.ops.sequence_lengths import Packing, checked_lengths
 
 Engine = Literal["auto", "fused", "naive"]
-"""``fused``, which is what ``auto`` chooses: sequences packed, the backward pass written by hand. ``naive``: a plain
-loop over time under autograd, the readable definition."""
+"""``fused``, which is what ``auto`` chooses: on a CPU in C++ if it can be used. ``naive``, and ``fused`` elsewhere: a
+plain loop over time under autograd."""
 
 
 def checked_engine(engine: str) -> Engine:
@@ -51,7 +53,22 @@ def on_lstm(
     for name, state in (("hidden", hidden), ("cell", cell)):
         if state.shape != shape:
             raise GraphError(f"{name} must have a row for each sequence, {list(shape)}, not {list(state.shape)}")
-    run = naive_on_lstm if checked_engine(engine) == "naive" else fused_on_lstm
+    wants_native = checked_engine(engine) != "naive"
+    packing = Packing(lengths, inputs.shape[1], inputs.device)
+    order = to_device(packing.order, inputs.device)
     with torch.autocast(inputs.device.type, enabled=False):
         dtype = weights.hidden_weight.dtype
-        return run(inputs.to(dtype), lengths, hidden.to(dtype), cell.to(dtype), weights, chunk_size)
+        packed, hidden, cell = (each.to(dtype) for each in (packing.packed(inputs), hidden[order], cell[order]))
+        bias = weights.input_bias + weights.hidden_bias
+        tensors = (packed, hidden, cell, weights.input_weight, bias, weights.hidden_weight)
+        worth_it = wants_native and is_worth_packing(weights.hidden_weight, packing.sizes)
+        library = native_library(SOURCE, tensors) if worth_it else None
+        given = (*tensors, packing.sizes, chunk_size)
+        if library is None:
+            found = naive_steps(*given)
+        else:
+            differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+            found = NativeSteps.apply(library, *given, differentiable)
+    states, masters, last_hidden, last_cell = found
+    back = order.argsort()
+    return OnLSTMOutputs(packing.padded(states), last_hidden[back], last_cell[back], packing.padded(masters))

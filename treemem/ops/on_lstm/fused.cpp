@@ -13,7 +13,7 @@
 
 extern "C" {
 
-// Tensors of a run, as fused.py fills them in. Float or double. Rows are sorted by length, longest first.
+// Tensors of a run, as native.py fills them in. Float or double. Rows are sorted by length, longest first.
 struct Problem {
   int64_t threads, num_steps, num_tokens, input_size, hidden_size, chunk_size;
   int64_t kept;              // whether each step has its own softmax, cells and tanh_cells

@@ -1,44 +1,51 @@
-"""An ON-LSTM as a plain loop over time: the readable definition that the fast one must equal."""
+"""The steps of an ON-LSTM as a plain loop under autograd: the definition that the C++ must equal."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn import functional
 
-from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights, on_lstm_gates, on_lstm_step
-from treemem.ops.sequence_lengths import within
+from treemem.ops.on_lstm.step import on_lstm_gates, on_lstm_step
 
 
-def naive_on_lstm(
+def naive_steps(
     inputs: torch.Tensor,
-    lengths: torch.Tensor,
     hidden: torch.Tensor,
     cell: torch.Tensor,
-    weights: OnLSTMWeights,
+    input_weight: torch.Tensor,
+    bias: torch.Tensor,
+    hidden_weight: torch.Tensor,
+    sizes: list[int],
     chunk_size: int,
-) -> OnLSTMOutputs:
-    """Run every sequence to the longest one's end, each state staying as it is once its sequence has ended.
+) -> tuple[torch.Tensor, ...]:
+    """Run over packed sequences, longest first; see :class:`treemem.ops.sequence_lengths.Packing`.
 
     Args:
-        inputs: ``[sequences, longest, input_size]``.
-        lengths: int64 ``[sequences]``.
+        inputs: step after step, ``[tokens, input_size]``.
         hidden, cell: where to begin, ``[sequences, hidden_size]``.
-        weights: see :class:`OnLSTMWeights`.
+        input_weight, bias, hidden_weight: see :class:`treemem.ops.on_lstm.OnLSTMWeights`; ``bias`` is the sum of both.
+        sizes: how many sequences each step has.
         chunk_size: adjacent units that share a master unit.
+
+    Returns:
+        ``h`` of all tokens, ``[tokens, hidden_size]``; their master input and forget gates, ``[tokens, 2, m]``, without
+        gradients; the last ``h`` and ``c`` of each sequence.
     """
-    longest = inputs.shape[1]
-    present = within(lengths.to(inputs.device), longest)
-    inputs = torch.where(present[:, :, None], inputs, torch.zeros_like(inputs))
-    outputs = [inputs.new_zeros(len(inputs), 0, hidden.shape[1])]
-    masters = [inputs.new_zeros(len(inputs), 0, 2, hidden.shape[1] // chunk_size)]
-    for time in range(longest):
-        preactivation = functional.linear(inputs[:, time], weights.input_weight, weights.input_bias)
-        preactivation = preactivation + functional.linear(hidden, weights.hidden_weight, weights.hidden_bias)
-        gates = on_lstm_gates(preactivation, chunk_size)
-        new_hidden, new_cell = on_lstm_step(gates, cell)
-        now = present[:, time, None]
-        hidden, cell = torch.where(now, new_hidden, hidden), torch.where(now, new_cell, cell)
-        outputs.append((new_hidden * now)[:, None])
-        both = torch.stack([gates["master_input"], gates["master_forget"]], dim=1).detach()
-        masters.append((both * now[:, :, None])[:, None])
-    return OnLSTMOutputs(torch.cat(outputs, dim=1), hidden, cell, torch.cat(masters, dim=1))
+    states = [inputs.new_zeros(0, hidden.shape[1])]
+    masters = [inputs.new_zeros(0, 2, hidden.shape[1] // chunk_size)]
+    ended: list[tuple[torch.Tensor, torch.Tensor]] = []
+    recurrent = hidden_weight.t()
+    for of_inputs in functional.linear(inputs, input_weight, bias).split(sizes):
+        going = len(of_inputs)
+        if going < len(hidden):
+            (hidden, ended_hidden), (cell, ended_cell) = (
+                each.split([going, len(each) - going]) for each in (hidden, cell)
+            )
+            ended.append((ended_hidden, ended_cell))
+        gates = on_lstm_gates(torch.addmm(of_inputs, hidden, recurrent), chunk_size)
+        hidden, cell = on_lstm_step(gates, cell)
+        states.append(hidden)
+        masters.append(torch.stack([gates["master_input"], gates["master_forget"]], 1).detach())
+    ended.append((hidden, cell))
+    last_hidden, last_cell = (torch.cat(each[::-1]) for each in zip(*ended, strict=True))
+    return torch.cat(states), torch.cat(masters), last_hidden, last_cell

@@ -27,7 +27,10 @@ def is_worth_packing(weight: torch.Tensor, sizes: list[int]) -> bool:
 
 
 class NativeSteps(torch.autograd.Function):
-    """The same as the steps in torch, with the same arguments after the library."""
+    """The same as :func:`treemem.ops.on_lstm.naive.naive_steps`.
+
+    Its arguments come between the library and whether there will be a backward pass.
+    """
 
     @staticmethod
     def forward(

@@ -58,20 +58,22 @@ def on_lstm_gates(preactivation: torch.Tensor, chunk_size: int) -> dict[str, tor
         ``[sequences, hidden_size]``.
     """
     num_masters = preactivation.shape[1] // (2 + 4 * chunk_size)
-    sizes = [num_masters] * 2 + [num_masters * chunk_size] * 4
-    master_input, master_forget, output, update, own_input, own_forget = preactivation.split(sizes, dim=1)
-    master_input = 1 - torch.cumsum(torch.softmax(master_input, dim=1), dim=1)
-    master_forget = torch.cumsum(torch.softmax(master_forget, dim=1), dim=1)
-    of_input = master_input.repeat_interleave(chunk_size, dim=1)
-    of_forget = master_forget.repeat_interleave(chunk_size, dim=1)
-    overlap = of_forget * of_input
+    hidden_size = num_masters * chunk_size
+    masters, output, update, own = preactivation.split([2 * num_masters, hidden_size, hidden_size, 2 * hidden_size], 1)
+    input_upwards, master_forget = masters.unflatten(1, (2, num_masters)).softmax(2).cumsum(2).unbind(1)
+    master_input = 1 - input_upwards
+    overlap = (master_forget * master_input)[:, None]
+    rest = torch.stack([master_input, master_forget], 1) - overlap
+    own = torch.sigmoid(own).unflatten(1, (2, num_masters, chunk_size))
+    gates = own * overlap[..., None] + rest[..., None]
+    of_input, of_forget = gates.flatten(2).unbind(1)
     return {
         "master_input": master_input,
         "master_forget": master_forget,
         "output": torch.sigmoid(output),
         "update": torch.tanh(update),
-        "input": torch.sigmoid(own_input) * overlap + (of_input - overlap),
-        "forget": torch.sigmoid(own_forget) * overlap + (of_forget - overlap),
+        "input": of_input,
+        "forget": of_forget,
     }
 
 
