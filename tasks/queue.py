@@ -13,7 +13,7 @@ import hashlib
 import logging
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from treemem.runs.results_page import write_page
 from treemem.runs.study import begin_worker, read_study
 from treemem.runs.study_file import DataSets, Study, StudyFolder, run_study_file
 from treemem.tasks.comparison.comparison import FOLDER
-from treemem.tasks.comparison.learned import STUDY, learned_parts, run_row
+from treemem.tasks.comparison.learned import STUDY, LearnedPart, learned_parts, run_row
 
 QUEUE = Path(__file__).with_name("queue.yaml")
 _LOCKS = "queue"
@@ -42,11 +42,13 @@ class Places:
         runs: folder of the runs.
         results: folder of the records of all tasks, such as ``docs/results``.
         data: the user's folder of published files.
+        comparison: folder of the records of the comparison, if it is not ``comparison`` in ``results``.
     """
 
     runs: Path
     results: Path
     data: Path | None = None
+    comparison: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -57,21 +59,29 @@ class Entry:
         study: ``TASK/STUDY``, or ``comparison/learned-PART``.
         hours: of one core, estimated.
         data: the folder within that of the published files that the study calls ``{data}``.
-        files: names of further files of the study to their places within the folder of the published files.
+        files: names of further files of the study to their places within the folder of the published files, or
+            anywhere.
+        rows: of the comparison to run; empty: all.
     """
 
     study: str
     hours: float
     data: str | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | Path] = field(default_factory=dict)
+    rows: Sequence[str] = ()
 
     def jobs(self, places: Places) -> list[Job]:
         """Return the jobs of the study in their order."""
         task, _, name = self.study.rpartition("/")
         folder = None if self.data is None or places.data is None else places.data / self.data
-        files = {name: places.data / path for name, path in self.files.items()} if places.data is not None else {}
+        base = Path() if places.data is None else places.data
+        files = {
+            name: base / path
+            for name, path in self.files.items()
+            if places.data is not None or Path(path).is_absolute()
+        }
         if task == FOLDER.name:
-            return _rows(name, places, folder, files)
+            return _rows(name, self.rows, places, folder, files)
         return _runs(StudyFolder.find(task).study(name), places, folder, files)
 
 
@@ -118,11 +128,45 @@ def chosen_entries(entries: Sequence[Entry], studies: Sequence[str]) -> list[Ent
     return [entry for entry in entries if not studies or entry.study in studies]
 
 
-def _rows(title: str, places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:
+def entries_of_rows(
+    entries: Sequence[Entry], parts: Sequence[LearnedPart], networks: Sequence[str], files: Mapping[str, Path]
+) -> list[Entry]:
+    """Return the entries of parts of the comparison.
+
+    Args:
+        entries: of the queue.
+        parts: of the comparison ``learned``.
+        networks: names of rows, or of networks, whose rows run; empty: all.
+        files: places of further files, instead of those of the entries.
+
+    Raises:
+        RecipeError: no part has such a row or such a file.
+    """
+    rows = {part.title: part.rows_of(networks) if networks else [] for part in parts}
+    for name in networks:
+        if not any(part.rows_of([name]) for part in parts):
+            known = list(dict.fromkeys(row for part in parts for row in part.order))
+            raise RecipeError(f"{STUDY} has no network {name!r}{near_names(name, known)}; it has {'; '.join(known)}")
+    chosen = [each for each in entries if each.study.removeprefix(f"{FOLDER.name}/") in rows]
+    known_files = {name for entry in chosen for name in entry.files}
+    for name in files:
+        if name not in known_files:
+            known = ", ".join(sorted(known_files)) or "none"
+            raise RecipeError(f"no file of these studies is called {name!r}; there are {known}")
+    found = []
+    for entry in chosen:
+        own = {name: files[name].resolve() if name in files else path for name, path in entry.files.items()}
+        wanted = rows[entry.study.removeprefix(f"{FOLDER.name}/")]
+        if wanted or not networks:
+            found.append(replace(entry, files=own, rows=wanted))
+    return found
+
+
+def _rows(title: str, rows: Sequence[str], places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:
     parts = {part.title: part for part in learned_parts().values()}
     if title not in parts:
         raise RecipeError(f"{FOLDER.name} has no part {title!r} of {STUDY}; there are {', '.join(parts)}")
-    part, results = parts[title], places.results / FOLDER.page
+    part, results = parts[title], places.comparison or places.results / FOLDER.page
 
     def job(row: str) -> Job:
         return Job(
@@ -131,7 +175,7 @@ def _rows(title: str, places: Places, data: Path | None, files: Mapping[str, Pat
             lambda: run_row(part, row, runs=places.runs, results=results, data=data, files=files),
         )
 
-    return [job(row) for row in part.order]
+    return [job(row) for row in rows or part.order]
 
 
 def _runs(study: Study, places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:

@@ -84,6 +84,11 @@ class LearnedPart(Part):
         """All rows, in the order in which they run."""
         return list(dict.fromkeys([*self.first, *self.recipe.networks]))
 
+    def rows_of(self, networks: Sequence[str]) -> list[str]:
+        """Return the rows of networks, in every form, and the rows with such a name."""
+        wanted = {*networks, *super().rows_of(networks)}
+        return [row for row in self.order if row in wanted]
+
     def options_of(self, optimizer: str, rate: float, seed: int, **changes: Any) -> TrainingOptions:
         """Return the options of a run."""
         own = {name: value for name, value in self.optimizers[optimizer].items() if name != "rates"}

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from treemem.cli import main
+from treemem.tasks import queue
+from treemem.tasks.comparison.learned import learned_parts
+from treemem.tasks.queue import Entry, Places, entries_of_rows, read_queue
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -39,6 +42,11 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
         (["comparison", "--files", "x=x"], "--files x=x: only the study learned of comparison scores further files"),
         (["listops", "--page", "none/page.md"], "there is no folder none"),
         (["claims", "small"], "claims has no studies; leave out small"),
+        (["comparison", "learned", "--networks", "LSTN"], "learned has no network 'LSTN'; did you mean LSTM"),
+        (
+            ["comparison", "learned-logic", "--files", f"published_dev={__file__}"],
+            "no file of these studies is called 'published_dev'; there are none",
+        ),
         (["comparison", "smal"], "comparison has no study 'smal'; did you mean small"),
         (["comparison", "published-logic"], "the part published-logic needs --data, the folder of the published files"),
         (["logical_inference", "gold-trees"], "gold-trees needs --data, the folder of the published files"),
@@ -50,3 +58,39 @@ def test_a_wrong_command_is_told(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs" / "results").mkdir(parents=True)
     assert message in failing("reproduce", *words)
+
+
+def test_the_comparison_at_equal_cost_runs_the_named_rows_with_so_many_processes_and_all_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., str]
+) -> None:
+    asked: list[tuple[list[Entry], Places, int]] = []
+
+    def told(entries: list[Entry], places: Places, processes: int) -> dict[str, str]:
+        asked.append((entries, places, processes))
+        return {"comparison/learned-listops/LSTM": "no such data"}
+
+    monkeypatch.setattr(queue, "run_queue", told)
+    (tmp_path / "lines.tsv").write_text("")
+    words = ["comparison", "learned", "--networks", "LSTM", "Ordered Memory, published size", "--processes", "2"]
+    words += ["--data", str(tmp_path / "published"), "--files", f"published_lines={tmp_path / 'lines.tsv'}"]
+    words += ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "mine"), "--page", str(tmp_path / "p.md")]
+    assert "comparison/learned-listops/LSTM: no such data" in failing("reproduce", *words)
+    ((entries, places, processes),) = asked
+    assert processes == 2
+    jobs = {entry.study: [job.name.rpartition("/")[2] for job in entry.jobs(places)] for entry in entries}
+    assert jobs == {
+        "comparison/learned-listops": ["LSTM", "Ordered Memory, published size"],
+        "comparison/learned-logic": ["LSTM", "Ordered Memory, published size"],
+        "comparison/learned-equations": ["LSTM, preorder", "LSTM, function"],
+    }
+    assert places.comparison == tmp_path / "mine"
+    assert entries[0].files == {"published_lines": tmp_path / "lines.tsv"}
+    assert entries[2].files["published_dev"] == "equations/published_dev.jsonl"  # in the folder of published files
+
+
+def test_a_part_of_the_comparison_without_the_named_row_is_left_out() -> None:
+    parts = list(learned_parts().values())
+    (entry,) = entries_of_rows(read_queue(), parts, ["LSTM, preorder"], {})
+    assert (entry.study, entry.rows) == ("comparison/learned-equations", ["LSTM, preorder"])
+    every = entries_of_rows(read_queue(), parts, [], {})
+    assert [each.rows for each in every] == [[], [], []]

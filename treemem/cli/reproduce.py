@@ -36,12 +36,14 @@ def _add_arguments(parser: CommandParser) -> None:
 
 
 def _run(options: Namespace) -> None:
+    from treemem.errors import RecipeError
     from treemem.records import check_writable
     from treemem.runs.results_page import write_page
     from treemem.runs.study_file import StudyFolder, run_study_file
     from treemem.tasks.claims.claims import FOLDER as CLAIMS
     from treemem.tasks.comparison.comparison import FOLDER, chosen_parts, run_part
-    from treemem.tasks.comparison.learned import STUDY, chosen_learned_parts, run_row
+    from treemem.tasks.comparison.learned import STUDY, chosen_learned_parts
+    from treemem.tasks.queue import Places, entries_of_rows, read_queue, run_queue
 
     own = {each.name: each for each in (FOLDER, CLAIMS)}
     folder = own[options.task] if options.task in own else StudyFolder.find(options.task)
@@ -63,11 +65,13 @@ def _run(options: Namespace) -> None:
     runs, data = Path(options.runs), None if options.data is None else Path(options.data)
     if folder is FOLDER:
         learned = chosen_learned_parts(options.studies)
-        for row_part in learned:
-            for row in row_part.order:
-                run_row(row_part, row, runs=runs, results=results, data=data, files=files)
+        if learned:
+            entries = entries_of_rows(read_queue(), learned, options.networks, files)
+            failed = run_queue(entries, Places(runs, results.parent, data, results), options.processes)
+            if failed:
+                raise RecipeError("; ".join(f"{name}: {problem}" for name, problem in failed.items()))
         others = [name for name in options.studies if name not in {STUDY, *(each.title for each in learned)}]
-        for part in chosen_parts(others, options.networks):
+        for part in chosen_parts(others, options.networks) if others else ():
             run_part(
                 part,
                 runs=runs,
@@ -97,8 +101,9 @@ COMMAND = Command(
         "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. A recorded run is not\n"
         "run again, so the same command continues after an interruption. Other --results and --runs train anew.\n"
         "Without STUDY, only the page is written, from the records. `comparison` runs every encoder on several\n"
-        "tasks; its studies are learned, small and published; small-logic is one part of small. `claims` has no\n"
-        "study: it writes the page that compares the claims of papers with the records of all tasks."
+        "tasks; its studies are learned, small and published; small-logic is one part of small. learned takes as\n"
+        "DATA the folder of all published files, as `treemem queue` does. `claims` has no study: it writes the page\n"
+        "that compares the claims of papers with the records of all tasks."
     ),
     examples=("treemem reproduce listops", "treemem reproduce comparison"),
     add_arguments=_add_arguments,
