@@ -27,7 +27,8 @@ from treemem.runs.results_page import write_page
 from treemem.runs.study import begin_worker, read_study
 from treemem.runs.study_file import DataSets, Study, StudyFolder, run_study_file
 from treemem.tasks.comparison.comparison import FOLDER
-from treemem.tasks.comparison.learned import STUDY, LearnedPart, learned_parts, run_row
+from treemem.tasks.comparison.learned import STUDY, LearnedPart, hashes_of, learned_parts, run_row
+from treemem.tasks.recorded_data import DataHashes
 
 QUEUE = Path(__file__).with_name("queue.yaml")
 _LOCKS = "queue"
@@ -167,11 +168,12 @@ def _rows(title: str, rows: Sequence[str], places: Places, data: Path | None, fi
     if title not in parts:
         raise RecipeError(f"{FOLDER.name} has no part {title!r} of {STUDY}; there are {', '.join(parts)}")
     part, results = parts[title], places.comparison or places.results / FOLDER.page
+    hashes = hashes_of(part, places.runs, data, files)
 
     def job(row: str) -> Job:
         return Job(
             f"{FOLDER.name}/{title}/{row}",
-            lambda: part.is_done(results, row),
+            lambda: part.is_done(results, row, hashes, files),
             lambda: run_row(part, row, runs=places.runs, results=results, data=data, files=files),
         )
 
@@ -183,11 +185,18 @@ def _runs(study: Study, places: Places, data: Path | None, files: Mapping[str, P
     results, page = places.results / study.folder.page, places.results / f"{study.folder.page}.md"
     file, marker = results / f"{study.name}.jsonl", places.runs / _LOCKS / f"{task} {study.name} measured"
     sets = DataSets(study, places.runs / task / "data", data, files)
-    planned = study.runs(data)
-    parts = {*study.splits, *(name for name in study.files if sets.has(name))}
+    runs_by_name = {run.name: run for run in study.runs(data)}
+    scored = [name for name in study.files if sets.has(name)]
+    hashes = DataHashes(next((run.task for run in runs_by_name.values()), None) or study.folder.task(), sets.at_hand)
+
+    def is_whole(record: Mapping[str, Any]) -> bool:
+        run = runs_by_name.get(record["run"])
+        if run is None or not {*study.splits} <= record["scores"].keys():
+            return False
+        return hashes.are_recorded(record, run, scored)
 
     def recorded() -> set[str]:
-        return {record["run"] for record in read_study(file) if parts <= record["scores"].keys()}
+        return {record["run"] for record in read_study(file) if is_whole(record)}
 
     def run(only: Sequence[str] | None) -> None:
         options: dict[str, Any] = {"runs": places.runs, "results": results, "page": page, "data": data, "files": files}
@@ -204,7 +213,7 @@ def _runs(study: Study, places: Places, data: Path | None, files: Mapping[str, P
     def job(name: str) -> Job:
         return Job(f"{task}/{study.name}: {name}", lambda: name in recorded(), lambda: run([name]))
 
-    names = [each.name for each in planned]
+    names = list(runs_by_name)
     jobs = [job(name) for name in names]
     if study.measurements:
         jobs.append(

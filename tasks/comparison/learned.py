@@ -21,15 +21,17 @@ from treemem.records import locked, write_records, writing
 from treemem.runs.options import TrainingOptions
 from treemem.runs.page_tables import Records, seed_of_record
 from treemem.runs.recipe import Recipe
-from treemem.runs.study import StudyRun, read_study, run_study
+from treemem.runs.study import StudyRun, of_one_form, read_study, run_study
 from treemem.runs.study_file import DataSets, Study, StudyFolder, tell_nothing_trained
 from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS
 from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, divided, lacks_trees, measure_trees
+from treemem.tasks.recorded_data import DataHashes
 from treemem.trees.forest import Forest
 
 STUDY = "learned"
 _TRIALS = "trials"
+_OF_A_TRIAL = ("parameters", "epochs", "compute_seconds", "environment", "data")
 _DATA = "data"
 
 
@@ -156,16 +158,36 @@ class LearnedPart(Part):
         """Return the file of a row's induced trees."""
         return results / self.title / f"{self.stem_of(row)}-trees.jsonl"
 
-    def is_done(self, results: Path, row: str) -> bool:
-        """Return whether a row's runs and induced trees are recorded; of a row that cannot be trained, its trials."""
+    def is_done(
+        self, results: Path, row: str, hashes: DataHashes | None = None, files: Mapping[str, Path] | None = None
+    ) -> bool:
+        """Return whether a row's runs and induced trees are recorded; of a row that cannot be trained, its trials.
+
+        Args:
+            results: folder of the records.
+            row: of the comparison.
+            hashes: of the data that the records must be of; None: any.
+            files: the user's files by name, whose data sets must be scored.
+        """
         trials, done = self.recorded_trials(results, row), self.records(results, row)
         if self.next_trial(trials) is not None:
             return False
-        if best_trial(trials) is None:
+        best = best_trial(trials)
+        if best is None:
             return True
         if len(done) < len(self.seeds):
             return False
+        if hashes is not None:
+            sets = DataSets(Study(StudyFolder.find(self.task), self.title), Path(), None, files)
+            scored = self.scored(row, [name for name in self.files if sets.has(name)])
+            planned = {seed: self.run_with(row, best, seed) for seed in self.seeds}
+            if not all(hashes.are_recorded(each, planned[seed_of_record(each)], scored) for each in done):
+                return False
         return not (self.scores_beyond(row) and lacks_trees(self, row, done, self.trees_file_of(results, row)))
+
+    def scored(self, row: str, further: Sequence[str]) -> list[str]:
+        """Return the names of the sets to score of a row: beyond training, and further ones."""
+        return [name for name in (BEYOND, *further) if name not in self.unscored.get(row, ())]
 
     def scores_beyond(self, row: str) -> bool:
         """Return whether a row is scored beyond training."""
@@ -224,8 +246,8 @@ def run_row(
     task = TASKS.find(part.task)(**part.task_options)
     within, beyond = _tests(part, sets)
     further = {name: sets[name] for name in part.files if sets.has(name)}
-    scored = {BEYOND: beyond, **further}
-    scored = {name: forest for name, forest in scored.items() if name not in part.unscored.get(row, ())}
+    tests = {BEYOND: beyond, **further}
+    scored = {name: tests[name] for name in part.scored(row, list(further))}
     while (trial := part.next_trial(part.recorded_trials(results, row))) is not None:
         _record_trial(part, row, trial, within, folder, results)
     best = best_trial(part.recorded_trials(results, row))
@@ -241,6 +263,29 @@ def run_row(
         measure_trees(part, row, done, folder, part.trees_file_of(results, row), within, beyond)
     if done == before:
         tell_nothing_trained(file, len(done))
+
+
+def hashes_of(
+    part: LearnedPart, runs: Path, data: Path | None = None, files: Mapping[str, Path] | None = None
+) -> DataHashes:
+    """Return the hashes of the data of a part, by the names that its records have.
+
+    Args:
+        part: the task.
+        runs: folder for runs.
+        data: the user's data folder.
+        files: the user's files by name.
+    """
+
+    def find(name: str) -> Forest | None:
+        sets = DataSets(Study(StudyFolder.find(part.task), part.title), runs / part.task / _DATA, data, files)
+        if name not in (_DATA, BEYOND):
+            return sets.at_hand(name)
+        if any(sets.at_hand(each) is None for each in (part.data_set, *part.beyond)):
+            return None
+        return dict(zip((_DATA, BEYOND), _tests(part, sets), strict=True))[name]
+
+    return DataHashes(TASKS.find(part.task)(**part.task_options), find)
 
 
 def _tests(part: LearnedPart, sets: DataSets) -> tuple[Forest, Forest]:
@@ -261,7 +306,7 @@ def _record_trial(part: LearnedPart, row: str, trial: Trial, within: Forest, fol
     try:
         (done,) = run_study(task, [run], {_DATA: within}, folder=folder, results=file, splits=["validation"])
         accuracy = done["scores"]["validation"]["accuracy"][-1]
-        fields = {name: done[name] for name in ("parameters", "epochs", "compute_seconds", "environment")}
+        fields = {name: done[name] for name in _OF_A_TRIAL}
     except (DivergedError, CellError):
         accuracy = None
     place = results / part.title / f"{_TRIALS}.jsonl"
@@ -269,5 +314,5 @@ def _record_trial(part: LearnedPart, row: str, trial: Trial, within: Forest, fol
         place.parent.mkdir(parents=True, exist_ok=True)
     with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
         known = [each for each in read_study(place) if any(each[name] != value for name, value in tried.items())]
-        names = ("parameters", "epochs", "compute_seconds", "environment")
-        write_records(place, [*known, {**dict.fromkeys(names), **tried, **fields, "accuracy": accuracy}])
+        new = {**dict.fromkeys(_OF_A_TRIAL), **tried, **fields, "accuracy": accuracy}
+        write_records(place, of_one_form([*known, new]))

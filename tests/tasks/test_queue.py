@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import subprocess
 import sys
@@ -14,7 +15,9 @@ from filelock import FileLock
 
 from treemem.errors import RecipeError
 from treemem.records import write_records
+from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks import queue
+from treemem.tasks.listops import ListOps, ListOpsDataOptions
 from treemem.tasks.queue import Entry, Job, Places, chosen_entries, read_queue, remaining, write_pages
 
 ENTRIES = read_queue()
@@ -54,18 +57,39 @@ def test_studies_are_chosen_by_name_in_the_order_of_the_queue() -> None:
         chosen_entries(ENTRIES, [names[0] + "s"])
 
 
-def test_a_recorded_run_of_a_study_is_done(places: Places) -> None:
+@pytest.mark.parametrize(
+    ("changes", "is_done"),
+    [
+        ({}, True),
+        ({"scores": {"validation": []}}, False),
+        ({"data": {"name": "published 1000", "hash": "of other trees"}}, False),
+        ({"task": {"form": "nary"}}, False),
+    ],
+)
+def test_a_run_is_done_if_its_record_has_its_options_its_data_and_all_scores(
+    changes: dict[str, Any], is_done: bool, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forest = ListOps().make_data(ListOpsDataOptions(training_size=20, test_size=5, test_sets=["iid"])).forest
+    monkeypatch.setattr(DataSets, "at_hand", lambda self, name: forest if name == "published 1000" else None)
     (entry,) = chosen_entries(ENTRIES, ["listops/data-size"])
+    run, other, *_ = StudyFolder.find("listops").study("data-size").runs()
+    assert run.task is not None
+    record = {
+        "run": run.name,
+        "task": run.task.options,
+        "network": dataclasses.asdict(run.network),
+        "training": dataclasses.asdict(run.training),
+        "data": {"name": run.data, "hash": run.task.examples(forest).digest()},
+        "scores": {"train": [], "validation": [], "test": []},
+        **changes,
+    }
     (places.results / "listops").mkdir(parents=True)
-    first, second, *_ = [job.name.partition(": ")[2] for job in entry.jobs(places)]
-    scores: dict[str, Any] = {"train": [], "validation": [], "test": []}
-    fields: dict[str, Any] = {"row": "a", "network": {}, "training": {}, "data": {}}
-    records = [
-        {"run": first, **fields, "scores": scores},
-        {"run": second, **fields, "scores": {"validation": []}},
-    ]
+    unlike = {"run": other.name, "data": {"name": other.data, "hash": "of trees that are not at hand"}}
+    same = {"network": dataclasses.asdict(other.network), "training": dataclasses.asdict(other.training)}
+    scores = {"train": [], "validation": [], "test": []}
+    records = [record, {**record, **unlike, **same, "task": run.task.options, "scores": scores}]
     write_records(places.results / "listops" / "data-size.jsonl", records)
-    assert [job.is_done() for job in entry.jobs(places)[:2]] == [True, False]
+    assert [job.is_done() for job in entry.jobs(places)[:3]] == [is_done, True, False]
 
 
 def worked(jobs: list[Job], places: Places, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:

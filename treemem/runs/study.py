@@ -425,10 +425,23 @@ def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
 def check_same(
     run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path, folder: Path
 ) -> None:
-    """Check that a record is of this run. Options that it lacks were at their defaults.
+    """Check that a record is of this run.
 
     Raises:
         RecipeError: its run had other options.
+    """
+    changed = changed_parts(run, task, data_hash, record)
+    if changed:
+        raise RecipeError(
+            f"{results} has a run {run.name!r} with other {' and '.join(changed)}; remove that line and the run's "
+            f"folder, {folder / run.name}, to run it again, or write to another file and folder"
+        )
+
+
+def changed_parts(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any]) -> list[str]:
+    """Return which of task, network, training and data a record has others of than a run.
+
+    Options that the record lacks were at their defaults.
     """
     defaults = _defaults_of(type(task))  # of arguments, too, that are no options, such as the place of a file
     now = {
@@ -444,12 +457,7 @@ def check_same(
         "data": record["data"]["hash"],
     }
     now, then = _as_recorded(now), _as_recorded(then)
-    changed = [name for name, value in now.items() if value != then[name]]
-    if changed:
-        raise RecipeError(
-            f"{results} has a run {run.name!r} with other {' and '.join(changed)}; remove that line and the run's "
-            f"folder, {folder / run.name}, to run it again, or write to another file and folder"
-        )
+    return [name for name, value in now.items() if value != then[name]]
 
 
 def _defaults_of(made: Callable[..., Any]) -> dict[str, Any]:

@@ -244,11 +244,19 @@ class DataSets:
         if not self.has(name):
             return None
         entry = self._entries[name]
-        file = self._file(entry)
         if name not in self._made:
-            users = file is not None or "{data}" in str(self._described(entry))
-            self._made[name] = self._make(entry) if users else self._kept(name, entry)
+            self._made[name] = self._make(entry) if self._is_users(entry) else self._kept(name, entry)
         return self._made[name]
+
+    def at_hand(self, name: str) -> Forest | None:
+        """Return a data set that the user has or that is kept in the folder; None if it would have to be generated."""
+        if not self.has(name):
+            return None
+        entry = self._entries[name]
+        if self._is_users(entry):
+            lacks_folder = self._data is None and "{data}" in str(self._described(entry))
+            return None if lacks_folder else self._make(entry)
+        return Forest.load(self._folder / name) if self._is_kept(name, entry) else None
 
     def has(self, name: str) -> bool:
         """Return whether :meth:`find` finds a data set; without making it.
@@ -259,6 +267,9 @@ class DataSets:
         if name not in self._entries:
             raise RecipeError(f"no data set {name!r}; there are {', '.join(self._entries)}")
         return self._file(self._entries[name]) in (None, *self.files)
+
+    def _is_users(self, entry: Mapping[str, Any]) -> bool:
+        return self._file(entry) is not None or "{data}" in str(self._described(entry))
 
     def _file(self, entry: Mapping[str, Any]) -> str | None:
         """Return the name of the user's file that a data set is made of, if there is one."""
@@ -277,18 +288,25 @@ class DataSets:
         with writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._folder / f"{name} (being made)"):  # several processes may run one study
-            return self._made_once(folder, entry)
+            return self._made_once(name, entry)
 
-    def _made_once(self, folder: Path, entry: Mapping[str, Any]) -> Forest:
-        made_from = json.dumps({"task": self._study.folder.task.version, **self._described(entry)}, sort_keys=True)
-        if (folder / _MADE).exists() and (folder / _MADE).read_text(encoding="utf-8") == made_from:
+    def _made_from(self, entry: Mapping[str, Any]) -> str:
+        return json.dumps({"task": self._study.folder.task.version, **self._described(entry)}, sort_keys=True)
+
+    def _is_kept(self, name: str, entry: Mapping[str, Any]) -> bool:
+        made = self._folder / name / _MADE
+        return made.exists() and made.read_text(encoding="utf-8") == self._made_from(entry)
+
+    def _made_once(self, name: str, entry: Mapping[str, Any]) -> Forest:
+        folder = self._folder / name
+        if self._is_kept(name, entry):
             return Forest.load(folder)
         forest = self._make(entry)
         with writing(folder):
             (folder / _MADE).unlink(missing_ok=True)
             forest.save(folder)
             with replacing(folder / _MADE) as temporary:
-                temporary.write_text(made_from, encoding="utf-8")
+                temporary.write_text(self._made_from(entry), encoding="utf-8")
         return forest
 
     def _described(self, entry: Mapping[str, Any]) -> dict[str, Any]:

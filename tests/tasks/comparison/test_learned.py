@@ -16,6 +16,7 @@ from treemem.tasks.comparison import learned, learned_report
 from treemem.tasks.comparison.comparison import BEYOND, FOLDER, divided
 from treemem.tasks.comparison.learned import LearnedPart, Trial, best_trial, learned_parts, run_row
 from treemem.tasks.listops.data import ListOpsDataOptions
+from treemem.tasks.recorded_data import DataHashes
 
 PARTS = learned_parts()
 RATES = {"adam": {"rates": [0.001, 0.01, 0.1]}, "muon": {"rates": [0.002, 0.02], "weight_decay": 0.1}}
@@ -116,6 +117,10 @@ def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
             assert record["environment"].keys() == {"treemem", "torch", "processor"}
             assert len(record["curve"]) == record["epochs"]
             assert record["compute_seconds"] >= 0.2
+    within, beyond = learned._tests(tiny, cast(Any, None))
+    others = [DataHashes(tiny.recipe.make_task(), {"data": within, BEYOND: data}.get) for data in (beyond, within)]
+    assert [tiny.is_done(tmp_path, "ON-LSTM", hashes) for hashes in others] == [True, False]
+    assert {len(each["data"]["hash"]) for each in read_study(tmp_path / "learned-listops" / "trials.jsonl")} == {64}
     (trees,) = read_study(tmp_path / "learned-listops" / "on-lstm-trees.jsonl")
     assert trees["network"] == "ON-LSTM"
     tiny.trees_file_of(tmp_path, "ON-LSTM").unlink()  # as if killed after the last run
