@@ -106,11 +106,3 @@ def test_the_credited_steps_give_the_gradient_of_the_expected_reward(baseline: f
     estimate = (probability.detach() * (reward - baseline) * log_probability).sum()
     for ours, expected in zip(torch.autograd.grad(estimate, own), exact, strict=True):
         torch.testing.assert_close(ours, expected)
-
-
-def test_the_fused_engine_refuses_a_second_derivative() -> None:
-    inputs = inputs_of((3,), longer=0).requires_grad_()
-    roots = run_rrnet(inputs, torch.tensor([3]), weights(tensors())).roots
-    (gradient,) = torch.autograd.grad(roots.sum(), inputs, create_graph=True)
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        gradient.sum().backward()

@@ -21,7 +21,7 @@ from treemem.ops.spinn import (
     run_transitions,
     transition_actions,
 )
-from treemem.ops.spinn.normalised import normalised
+from treemem.ops.spinn.batched import normalised
 from treemem.ops.threads import torch_threads
 
 SIZE, TRACKER = 4, 3
@@ -118,7 +118,7 @@ def norms() -> tuple[Affine, ...]:
 def test_without_the_normalisation_itself_the_normalised_run_equals_the_plain_one(
     monkeypatch: pytest.MonkeyPatch, sort: str, lengths: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr("treemem.ops.spinn.normalised.normalised", lambda values, norm: values)
+    monkeypatch.setattr("treemem.ops.spinn.batched.normalised", lambda values, norm: values)
     for seed in range(3):
         expected, found = (run(lengths, "fused", seed, sort, own) for own in ((), norms()))
         assert_same(found, expected, f"seed {seed}")

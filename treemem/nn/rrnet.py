@@ -53,8 +53,8 @@ class RRNet(TransitionEncoder):
         policy_size: width of the hidden layer of the policy.
         temperature, reward, baseline, credited_steps: as in :class:`SPINN`.
         form, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-        engine: ``"fused"`` (``"auto"``) runs all sequences at once on a thin stack, with a backward pass written by
-            hand. ``"naive"``: sequence by sequence. Both give the same results, but sample other transitions.
+        engine: ``"fused"`` (``"auto"``) runs all sequences at once on a thin stack. ``"naive"``: sequence
+            by sequence. Both give the same results, but sample other transitions.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

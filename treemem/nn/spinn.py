@@ -86,8 +86,8 @@ class SPINN(TransitionEncoder):
             which gives the gradient of the expected reward; or ``"all"``, as the authors' code does.
         normalisation: ``"none"``, or the published variant ``"batch"``, whose results depend on the batch; see above.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-        engine: ``"fused"`` (``"auto"``) runs all sequences at once on a thin stack, with a backward pass written by
-            hand. ``"naive"``: sequence by sequence. Both give the same results, but sample other transitions. With
+        engine: ``"fused"`` (``"auto"``) runs all sequences at once on a thin stack. ``"naive"``: sequence
+            by sequence. Both give the same results, but sample other transitions. With
             ``normalisation="batch"`` both run all sequences step by step, with torch's gradients.
 
     Raises:

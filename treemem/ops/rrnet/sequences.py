@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from treemem.ops.rrnet.fused import fused_rrnet
+from treemem.ops.rrnet.batched import batched_rrnet
 from treemem.ops.rrnet.naive import naive_rrnet
 from treemem.ops.rrnet.weights import RRNetWeights
 from treemem.ops.spinn import Policy, SPINNEngine, TransitionRun, run_engine
@@ -40,6 +40,6 @@ def run_rrnet(
         given,
         engine,
         naive=lambda own, own_given: naive_rrnet(own, weights, policy, own_given),
-        fused=partial(fused_rrnet, weights=weights, policy=policy),
+        fused=partial(batched_rrnet, weights=weights, policy=policy),
         has_logits=weights.policy is not None,
     )

@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from treemem.ops.native import TYPE_NAMES, address, native_library, structure
 from treemem.ops.second_derivative import once_differentiable, save_for_backward
-from treemem.ops.spinn.weights import Policy, SPINNWeights
+from treemem.ops.spinn.batched import Problem
+from treemem.ops.spinn.weights import SPINNWeights
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _NODES_PER_THREAD = 256
@@ -28,17 +29,13 @@ class _Kept(NamedTuple):
 
 
 def native_transitions(
-    leaves: torch.Tensor,
-    weights: SPINNWeights,
-    lengths: torch.Tensor,
-    sizes: list[int],
-    given: torch.Tensor | None,
-    policy: Policy,
+    leaves: torch.Tensor, weights: SPINNWeights, problem: Problem
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """Return what :func:`treemem.ops.spinn.fused.fused_transitions` does, or None if the C++ cannot be used.
+    """Return what :func:`treemem.ops.spinn.batched.batched_transitions` does, or None if the C++ cannot be used.
 
     It needs a CPU, a C++ compiler, and numbers of one type (float32 or float64, without autocast).
     """
+    lengths, sizes, given, policy = problem
     tracker = weights.tracker
     of_tracker = (
         (None,) * 6 if tracker is None else (*tracker.inputs, tracker.lateral, tracker.to_cell, *tracker.transition)

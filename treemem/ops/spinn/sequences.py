@@ -15,9 +15,9 @@ from treemem.device_copy import to_device
 from treemem.ops.affine import linear
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.sequence_lengths import within
-from treemem.ops.spinn.fused import Problem, fused_transitions
+from treemem.ops.spinn.batched import Problem, batched_transitions
 from treemem.ops.spinn.naive import Transitions, naive_transitions
-from treemem.ops.spinn.normalised import normalised_transitions
+from treemem.ops.spinn.native import native_transitions
 from treemem.ops.spinn.weights import REDUCE, Policy, SPINNWeights
 
 SPINNEngine = Literal["auto", "fused", "naive"]
@@ -85,8 +85,8 @@ def run_transitions(
         weights: of cell and tracker. With norms the sequences that are not empty have an effect on each other.
         given: transitions, int64 ``[sequences, 2 * longest - 1]``, where the leaves are.
         policy: chooses transitions if none are given; by default the likelier one.
-        engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but draw other numbers. With norms
-            both run all sequences step by step, with torch's gradients.
+        engine: ``"fused"`` (``"auto"``), on a CPU in C++ if it can be used, or ``"naive"``. They give the same results,
+            but draw other numbers. With norms both run all sequences step by step in torch.
 
     Raises:
         RecipeError: an unknown engine.
@@ -97,10 +97,9 @@ def run_transitions(
     def fused(
         own: torch.Tensor, own_lengths: torch.Tensor, sizes: list[int], own_given: torch.Tensor | None
     ) -> SortedRun:
-        problem = Problem(own_lengths, sizes, own_given, policy, transition)
-        if weights.norms:
-            return SortedRun(*normalised_transitions(own, weights, problem))
-        roots, tracked, actions, chosen = fused_transitions(own, weights, problem)
+        problem = Problem(own_lengths, sizes, own_given, policy)
+        found = None if weights.norms else native_transitions(own, weights, problem)
+        roots, tracked, actions, chosen = batched_transitions(own, weights, problem) if found is None else found
         return SortedRun(roots, None if transition is None else linear(tracked, transition), actions, chosen)
 
     return run_engine(

@@ -39,10 +39,19 @@ class ThinStack:
         left_over = self._left_over(len(choice))
         return torch.where(self._depth[: len(choice)] < 4, SHIFT, torch.where(left_over, choice, REDUCE))
 
-    def reducing(self, action: torch.Tensor) -> torch.Tensor:
-        """Return the sequences that reduce; on a device that the host does not wait for, all."""
-        on_cpu = action.device.type == "cpu"
-        return (action == REDUCE).nonzero().squeeze(1) if on_cpu else self._number[: len(action)]
+    def reducing(
+        self, action: torch.Tensor, tops: torch.Tensor, *, waits: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the sequences that reduce, and their left and right nodes, int64 ``[rows]`` and ``[rows, 2]``.
+
+        Off the CPU these are all sequences, unless the host ``waits`` for the device. Those that shift have two empty
+        nodes.
+        """
+        pairs = tops[: len(action), 1:].flip(1)
+        if waits or action.device.type == "cpu":
+            rows = (action == REDUCE).nonzero().squeeze(1)
+            return rows, pairs.index_select(0, rows)
+        return self._number[: len(action)], pairs.masked_fill((action != REDUCE)[:, None], self._empty)
 
     def move(self, action: torch.Tensor, tops: torch.Tensor, created: int) -> None:
         """Do the transitions of the first sequences; what the first one composes has the number ``created``."""
