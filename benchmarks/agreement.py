@@ -23,14 +23,14 @@ class Disagreement(Exception):
 def check_agreement(workload: Workload, baselines: Sequence[str]) -> None:
     """Compare all ways of running a small problem of the workload's sort, in float64.
 
-    Scores and gradients must be those of the definition, DGL's message passing (or, without DGL, of going node by
-    node). The products alone have neither; they must be as many multiplications as plain torch does.
+    Scores and gradients must be those of the definition, DGL's message passing (or, without DGL, of plain autograd).
+    The products alone have neither; they must be as many multiplications as plain torch does.
 
     Raises:
         Disagreement: they are not.
     """
     reference, problem = workload.small_problem(CPU), workload.small_problem(measured_device())
-    expected = by_engine(reference, "naive" if has_dgl() else "recursive").outcome()
+    expected = by_engine(reference, "naive" if has_dgl() else "autograd").outcome()
     found: dict[str, Outcome | None] = {"ours": by_engine(problem).outcome()}
     found |= {name: BASELINES[name](problem).outcome() for name in baselines}
     for name, outcome in found.items():

@@ -134,7 +134,7 @@ class ByBatch:
 
 
 def by_engine(
-    problem: Problem, engine: Engine = "fused", steps: list[Step] | None = None, compiled: bool = True
+    problem: Problem, engine: Engine = "auto", steps: list[Step] | None = None, compiled: bool = True
 ) -> ByBatch:
     """The library's layer on one of its engines, in C++ where it can be, or in torch only."""
 

@@ -18,9 +18,10 @@ NO_DGL = "DGL is not installed"
 needs_dgl = pytest.mark.skipif(not HAS_DGL, reason=NO_DGL)
 
 ENGINES: tuple[Engine, ...] = tuple(
-    engine for engine in get_args(Engine) if engine != "auto" and (engine != "naive" or HAS_DGL)
+    engine for engine in get_args(Engine) if engine != "native" and (engine != "naive" or HAS_DGL)
 )
-REFERENCE: Engine = "naive" if HAS_DGL else "recursive"
+"""All that run any cell; ``"auto"`` is ``"native"`` where that can run."""
+REFERENCE: Engine = "naive" if HAS_DGL else "autograd"
 """The readable engine that the others are held to."""
 
 

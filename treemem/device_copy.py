@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import accumulate
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 PINNED = {"cuda"}
 """Types of devices that copy from pinned memory while the host goes on."""
 _ALIGNED = 64  # bytes, so that any type can be read and kernels may load several numbers at once
+
+
+@contextmanager
+def plain_tensors() -> Iterator[None]:
+    """Let what is made in this block be used anywhere: it belongs to no transform, export or inference mode."""
+    exporting = _disable_current_modes() if torch.compiler.is_exporting() else nullcontext()
+    with torch.inference_mode(False), torch._C._DisableFuncTorch(), exporting:
+        yield
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:

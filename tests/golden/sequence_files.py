@@ -65,7 +65,7 @@ def check_gated_cell(arrays: Arrays) -> None:
     feat = torch.stack([left, right, torch.zeros_like(left)], 1).flatten(0, 1)  # in post-order
     for dtype in (torch.float64, torch.float32):
         network, children = network.to(dtype), {"h": torch.stack([left, right], 1).to(dtype)}
-        preactivation = cell.run_products(children, None, 0)["gates"]
+        preactivation = cell.products_of(children, None, 0)["gates"]
         same(left_first(preactivation, size, dim=1), arrays["pre_activation"], "pre_activation", dtype)
         same(cell(children, None, 0)["h"], arrays["output"], "output", dtype)
         found = {engine: results(network, batch, engine, feat.to(dtype)) for engine in ENGINES}

@@ -102,7 +102,7 @@ def node_gates(
 ) -> dict[str, torch.Tensor]:
     """What lies between a node's inputs and its states, by the names in the files."""
     cell, size = layer.cell, layer.hidden_size
-    products = cell.run_products(children, None, 1)
+    products = cell.products_of(children, None, 1)
     if isinstance(layer, TreeLSTM):
         gates = tree_lstm_gates(products["gates"], arity, size)
         forget = {f"f{suffix}": gates["forget"][:, place] for place, suffix in enumerate(suffixes)}
@@ -182,7 +182,7 @@ def check_equations(
         head.bias.copy_(torch.from_numpy(arrays["w_bias"]))
     for engine, share, dtype in (
         *((engine, share, torch.float64) for engine in ENGINES for share in (True, False)),
-        ("fused", True, torch.float32),
+        ("auto", True, torch.float32),
     ):
         layer.engine = engine
         layer, head = layer.to(dtype), head.to(dtype)

@@ -101,7 +101,7 @@ def test_a_dag_has_the_states_and_summed_gradients_of_its_trees(network: TreeNet
     feat = torch.randn(len(children), 2, dtype=torch.float64, requires_grad=True)
     copies = feat.detach()[original].requires_grad_()
 
-    network.engine = "recursive"
+    network.engine = "autograd"
     network.zero_grad()
     states = network(tree_batch, copies)
     states.root.sin().sum().backward()
@@ -130,7 +130,7 @@ def test_all_engines_agree_on_dags_of_shallow_and_of_deep_nodes(network: TreeNet
         batch = TreeBatch.from_dgl(graph_of(children), allow_several_parents=True)
         feat = torch.randn(len(children), 2, dtype=torch.float64)
         expected = results(network, batch, "naive", feat)
-        for engine in ("fused", "recursive"):
+        for engine in ("auto", "autograd"):
             assert_same(results(network, batch, engine, feat), expected, engine)
 
 
@@ -155,5 +155,5 @@ def test_a_labelled_dag_is_the_same_on_every_engine() -> None:
     expected = results(layer, batch, "naive")
     assert batch.num_trees == 2
     torch.testing.assert_close(expected["h"][3], expected["h"][4])
-    for engine in ("fused", "recursive"):
+    for engine in ("auto", "autograd"):
         assert_same(results(layer, batch, engine), expected, engine)

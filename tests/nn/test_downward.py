@@ -105,7 +105,7 @@ def test_a_users_cell_has_the_same_gradients_on_every_engine(direction: Directio
     forest = random_forest(seed=2, num_trees=7, size=14)
     expected = results(network, TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False), REFERENCE)
     assert expected["gradient of down.mix"].abs().max() > 1e-3
-    for engine in ("fused", "recursive"):
+    for engine in ("auto", "autograd"):
         found = results(network, TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share), engine)
         assert_same(found, expected, engine)
 

@@ -59,7 +59,7 @@ def test_of_a_tree_rnn_the_output_is_dropped(layer_class: type[TreeLayer]) -> No
     vocabulary = Vocabulary(["x"], [("f", 1)])
     batch = TreeBatch.from_trees([Tree("f", [Tree("x")])], vocabulary)
     layer = layer_class(400, vocabulary, dropout=0.25)
-    for engine in ("fused", REFERENCE):
+    for engine in ("auto", REFERENCE):
         layer.engine = engine  # type: ignore[assignment]
         root = layer(batch).root.flatten()
         kept = root != 0
@@ -73,7 +73,7 @@ def test_of_a_tree_lstm_the_update_is_dropped(layer_class: type[TreeLayer]) -> N
     vocabulary = Vocabulary(["x"], [("f", 1)])
     batch = TreeBatch.from_trees([Tree("f", [Tree("x")])], vocabulary)
     layer = layer_class(400, vocabulary, dropout=0.25)
-    for engine in ("fused", REFERENCE):
+    for engine in ("auto", REFERENCE):
         layer.engine = engine  # type: ignore[assignment]
         cell = layer(batch).c[-1]  # i * u, for a leaf's c is 0
         kept = cell != 0
@@ -87,7 +87,7 @@ def test_of_a_stack_tree_lstm_what_is_pushed_is_dropped(options: dict[str, str])
     vocabulary = Vocabulary(["x"], [("f", 1)])
     batch = TreeBatch.from_trees([Tree("f", [Tree("x")])], vocabulary)
     layer = StackTreeLSTM(400, vocabulary, dropout=0.25, **options)
-    for engine in ("fused", REFERENCE):
+    for engine in ("auto", REFERENCE):
         layer.engine = engine  # type: ignore[assignment]
         top = layer(batch).S[-1, 0]  # a_push * u, for a leaf's stack is 0
         kept = top != 0
@@ -134,7 +134,7 @@ def test_a_tree_cell_with_the_same_random_numbers_is_the_same_on_every_engine(
             found[engine] = results(layer, batch, engine)
         assert_same(found[engine], found[REFERENCE], engine)
     layer.eval()
-    assert not torch.equal(results(layer, batch, "fused")["root"], found["fused"]["root"])
+    assert not torch.equal(results(layer, batch, "auto")["root"], found["auto"]["root"])
 
 
 def test_the_gradient_of_a_tree_cell_goes_through_what_was_not_dropped() -> None:
@@ -157,7 +157,7 @@ def test_a_tree_cell_that_drops_everything_learns_biases_only() -> None:
     vocabulary = Vocabulary(["x"], [("f", 2)])
     everything = TreeCell(3, vocabulary, dropout=1.0).double()
     pair = TreeBatch.from_trees([Tree("f", [Tree("x"), Tree("x")])], vocabulary)
-    for engine in ("fused", REFERENCE):
+    for engine in ("auto", REFERENCE):
         everything.engine = engine  # type: ignore[assignment]
         everything.zero_grad()
         states = everything(pair)

@@ -43,7 +43,7 @@ def test_a_graph_gives_hidden_states_in_its_node_order(layer_class: type[TreeLay
     layer = layer_of(layer_class, node_features=node_features)
     feat = torch.randn(NUM_NODES, 2, dtype=torch.float64, requires_grad=True)
     expected = None
-    for engine in ("fused", "naive", "recursive"):
+    for engine in ("auto", "naive", "autograd"):
         layer.engine = engine  # type: ignore[assignment]
         hidden = layer(graph_of([0, 1, 2, 3, 4]), feat)
         assert isinstance(hidden, torch.Tensor)
@@ -113,7 +113,7 @@ def test_graphs_without_edges_are_trees_of_one_node(num_nodes: int) -> None:
     layer = layer_of(TreeLSTM, node_features=True)
     graph = dgl.graph(([], []), num_nodes=num_nodes)
     feat = torch.randn(num_nodes, 2, dtype=torch.float64)
-    for engine in ("fused", "naive", "recursive"):
+    for engine in ("auto", "naive", "autograd"):
         layer.engine = engine  # type: ignore[assignment]
         assert layer(graph, feat).shape == (num_nodes, 3)
     assert layer(TreeBatch.from_dgl(graph), feat).root.shape == (num_nodes, 1, 3)
@@ -133,7 +133,7 @@ def test_a_node_with_several_parents_gives_its_state_to_each() -> None:
     batch = TreeBatch.from_dgl(graph, allow_several_parents=True)
     feat = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
     found = []
-    for engine in ("fused", "naive", "recursive"):
+    for engine in ("auto", "naive", "autograd"):
         layer.engine = engine  # type: ignore[assignment]
         states = layer(batch, feat)
         found.append((states.h, *torch.autograd.grad(states.root.sum(), feat)))

@@ -126,7 +126,7 @@ class PlainCell(torch.nn.Module):
         return {"h": torch.tanh(self.map(children["h"]).sum(1) + x)}
 
 
-@pytest.mark.parametrize("engine", ["fused", "recursive", pytest.param("naive", marks=needs_dgl)])
+@pytest.mark.parametrize("engine", ["auto", "autograd", pytest.param("naive", marks=needs_dgl)])
 @pytest.mark.parametrize(("kinds", "node_features"), [("arity", False), ("label", True)])
 def test_a_cell_of_ones_own_reads_the_labels_of_inner_nodes(kinds: Any, node_features: bool, engine: Any) -> None:
     vocabulary = Vocabulary.from_forest(FOREST, kinds=kinds)

@@ -166,7 +166,7 @@ def test_what_must_not_be_kept_is_refused() -> None:
     network.eval()
     with pytest.raises(RecipeError, match="no gradients"):
         cache.encode()
-    network.engine = "recursive"
+    network.engine = "naive"
     with torch.no_grad(), pytest.raises(RecipeError, match="does not support shared subtrees"):
         cache.encode()
     network.engine = "auto"

@@ -74,7 +74,7 @@ def total_of(model: Classifier) -> Callable[[dict[str, torch.Tensor]], torch.Ten
     return lambda values: functional_call(model, values, (batch,)).sum()
 
 
-@pytest.mark.parametrize("layer_class", [TreeLSTM, LSTM, DisjointTreeLSTM])
+@pytest.mark.parametrize("layer_class", [LSTM, DisjointTreeLSTM])
 def test_transforms_are_refused_in_plain_words(layer_class: type[torch.nn.Module]) -> None:
     model = Classifier(layer_class(8, VOCABULARY))
     with pytest.raises(RuntimeError, match=r"does not run within torch.func transforms"):
@@ -100,7 +100,7 @@ def test_layers_that_choose_their_trees_refuse_vmap(make: Callable[..., torch.nn
 @pytest.mark.parametrize(
     "layer",
     [
-        TreeLSTM(8, VOCABULARY, engine="recursive"),
+        TreeLSTM(8, VOCABULARY),
         OrderedMemory(8, VOCABULARY),
         *(ONLSTM(8, VOCABULARY, chunk_size=2, engine=engine) for engine in ("auto", "naive")),
         *(MemoryRNN(8, VOCABULARY, cell=cell, memory="none") for cell in ("RNN", "GRU", "LSTM")),

@@ -1,4 +1,4 @@
-"""What the fused engine meets where it is not alone: hooks, transforms, subclasses, features of odd widths."""
+"""What the engines meet where it is not alone: hooks, transforms, subclasses, features of odd widths."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from typing import Any
 
 import pytest
 import torch
-from engine_parity import assert_same, needs_dgl, results
+from engine_parity import ENGINES, assert_same, needs_dgl, results
 from fake_device import DEVICE, fake_device
 from torch.utils.checkpoint import checkpoint
+from tree_networks import NETWORKS, make
+from tree_strategies import VOCABULARY as FORESTS
+from tree_strategies import random_forest
 
 from treemem.errors import RecipeError
 from treemem.nn import ONLSTM, OrderedMemory, RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
-from treemem.ops import compile_steps
+from treemem.ops import compile_mode
 from treemem.ops.propagate import Engine
-from treemem.ops.state_gradient import StateGradient
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
+needs_compiler = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 VOCABULARY = Vocabulary(["x", "y"], [("f", 1), ("g", 1), ("h", 2)])
 
 
@@ -45,13 +48,13 @@ def test_features_of_several_kinds_run_under_autocast(layer_class: type[TreeLaye
     torch.manual_seed(0)
     layer, feat = layer_class(4, VOCABULARY, input_size=3, node_features=True), features(3, torch.float32)
     found = {}
-    for engine in ("fused", "recursive"):
+    for engine in ("auto", "autograd"):
         layer.engine = engine  # type: ignore[assignment]
         with torch.autocast("cpu", torch.bfloat16):
             states = layer(batch(), feat)
         assert states.h.dtype == torch.float32
         found[engine] = states.h.detach()
-    torch.testing.assert_close(found["fused"], found["recursive"], rtol=0, atol=0.03)
+    torch.testing.assert_close(found["auto"], found["autograd"], rtol=0, atol=0.03)
 
 
 def test_float64_stays_exact_under_autocast() -> None:
@@ -67,8 +70,8 @@ def test_float64_stays_exact_under_autocast() -> None:
 def test_features_may_have_the_width_0(layer_class: type[TreeLayer], node_features: bool) -> None:
     torch.manual_seed(0)
     layer = layer_class(3, VOCABULARY, input_size=0, node_features=node_features).double()
-    found = results(layer, batch(), "fused", features(0))
-    assert_same(found, results(layer, batch(), "recursive", features(0)), "")
+    found = results(layer, batch(), "auto", features(0))
+    assert_same(found, results(layer, batch(), "autograd", features(0)), "")
 
 
 def test_layers_can_be_checkpointed() -> None:
@@ -88,53 +91,100 @@ def shortened(value: torch.Tensor) -> torch.Tensor:
     return value.float() if value.is_floating_point() else value
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("unpack", [transposed_memory, shortened])
-def test_saved_tensors_may_come_back_in_another_form(unpack: Any, compiled: bool) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_saved_tensors_may_come_back_with_other_strides(engine: Engine) -> None:
+    assert_gradients_with_hooks_agree(engine, transposed_memory)
+
+
+@needs_compiler
+def test_in_cpp_saved_tensors_may_come_back_in_another_precision() -> None:
+    assert_gradients_with_hooks_agree("native", shortened)
+
+
+def assert_gradients_with_hooks_agree(engine: Engine, unpack: Any) -> None:
     torch.manual_seed(0)
-    layer = StackTreeLSTM(4, VOCABULARY, stack_size=2).double()
+    layer = StackTreeLSTM(4, VOCABULARY, stack_size=2, engine=engine).double()
     parameters = list(layer.parameters())
     expected = torch.autograd.grad(layer(batch()).root.sum(), parameters)
-    with compile_steps(compiled), torch.autograd.graph.saved_tensors_hooks(lambda value: value, unpack):
+    with torch.autograd.graph.saved_tensors_hooks(lambda value: value, unpack):
         found = torch.autograd.grad(layer(batch()).root.sum(), parameters)
     for value, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(value, wanted, rtol=0, atol=1e-5, check_dtype=False)
 
 
-def mask_references(function: Any) -> list[weakref.ref[torch.Tensor]]:
-    groups = [function.run.masks.values()] if hasattr(function.run, "masks") else function.masks.values()
-    return [weakref.ref(mask) for group in groups for mask in group]
-
-
-@pytest.mark.parametrize("compiled", [True, False])
-def test_masks_are_gone_after_the_backward_pass_though_a_state_stays(compiled: bool) -> None:
-    layer = TreeCell(4, VOCABULARY, dropout=0.5)
-    with compile_steps(compiled):
-        states = layer(batch())
+@needs_compiler
+def test_in_cpp_masks_are_gone_after_the_backward_pass_though_a_state_stays() -> None:
+    layer = TreeCell(4, VOCABULARY, dropout=0.5, engine="native")
+    states = layer(batch())
     root = states.root
     function: Any = states.rows["h"].grad_fn
-    masks = mask_references(function)
+    masks = [weakref.ref(mask) for mask in function.run.masks.values()]
     root.sum().backward()
     gc.collect()
     assert masks
     assert all(mask() is None for mask in masks)
 
 
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_within_transforms_the_layer_runs_in_plain_autograd(transform: Any) -> None:
+    layer = TreeLSTM(3, VOCABULARY, input_size=2).double()
+    given = features(2) if transform is torch.func.grad else torch.stack([features(2), 2 * features(2)])
+    trees = batch()
+    found = transform(lambda feat: layer(trees, feat).root.sum())(given)
+    if transform is torch.func.vmap:
+        torch.testing.assert_close(found, torch.stack([layer(trees, feat).root.sum() for feat in given]))
+        return
+    feat = given.requires_grad_()
+    torch.testing.assert_close(found, *torch.autograd.grad(layer(trees, feat).root.sum(), feat))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_jacobians_and_hessians_are_those_of_differences(name: str) -> None:
+    layer = make(name, hidden_size=2, input_size=2)
+    trees = TreeBatch.from_forest(random_forest(seed=2, num_trees=1, size=6), FORESTS, share_subtrees=False)
+    feat = torch.randn(trees.num_nodes, 2, dtype=torch.float64)
+    tangent = torch.randn_like(feat)
+
+    def root(feat: torch.Tensor) -> torch.Tensor:
+        return layer(trees, feat).root.flatten()
+
+    def slope(feat: torch.Tensor) -> torch.Tensor:
+        return torch.func.jacrev(root)(feat)
+
+    value, forward = torch.func.jvp(root, (feat,), (tangent,))
+    torch.testing.assert_close(value, root(feat))
+    torch.testing.assert_close(forward, difference(root, feat, tangent), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close((slope(feat) * tangent).sum((1, 2)), forward)
+    hessian = torch.func.hessian(lambda feat: root(feat).square().sum())(feat)
+    expected = difference(torch.func.grad(lambda feat: root(feat).square().sum()), feat, tangent)
+    torch.testing.assert_close((hessian * tangent).sum((2, 3)), expected, rtol=1e-5, atol=1e-5)
+
+
+def difference(function: Any, at: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return (function(at + 1e-6 * along) - function(at - 1e-6 * along)) / 2e-6
+
+
 @pytest.mark.parametrize(
-    ("transform", "engine"),
-    [
-        (torch.func.grad, "auto"),
-        (torch.func.vmap, "auto"),
-        pytest.param(torch.func.grad, "naive", marks=needs_dgl),
-    ],
+    ("engine", "remedy"),
+    [("native", "'auto' or 'autograd'"), pytest.param("naive", "'autograd'", marks=needs_dgl)],
 )
-def test_transforms_are_refused_with_the_way_out(transform: Any, engine: Engine) -> None:
+def test_transforms_are_refused_with_the_way_out(engine: Engine, remedy: str) -> None:
     layer = TreeLSTM(3, VOCABULARY, input_size=2, engine=engine)
-    given = features(2, torch.float32) if transform is torch.func.grad else features(2, torch.float32)[None]
-    with pytest.raises(RuntimeError, match=r"set layer\.engine to 'recursive'"):
-        transform(lambda feat: layer(batch(), feat).root.sum())(given)
-    layer.engine = "recursive"
-    assert transform(lambda feat: layer(batch(), feat).root.sum())(given).isfinite().all()
+    with pytest.raises((RuntimeError, RecipeError), match=remedy):
+        torch.func.grad(lambda feat: layer(batch(), feat).root.sum())(features(2, torch.float32))
+
+
+def test_a_batch_that_ran_in_inference_mode_and_in_a_transform_before_is_trained() -> None:
+    layer, trees = TreeLSTM(3, VOCABULARY, input_size=2, engine="autograd").double(), batch()
+    feat = features(2).requires_grad_()
+    with torch.inference_mode():
+        layer(trees, feat)
+    torch.func.grad(lambda feat: layer(trees, feat).root.sum())(feat)
+    layer(trees, feat).root.sum().backward()
+    found, feat.grad = feat.grad, None
+    layer(batch(), feat).root.sum().backward()
+    torch.testing.assert_close(found, feat.grad)
 
 
 def of_each(layer: torch.nn.Module, batch: Any) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -192,17 +242,6 @@ def test_a_cache_of_rows_goes_on_from_inference_mode() -> None:
     with torch.no_grad():
         found = cache.encode(slice(2, 3))  # keeps rows that it has not met before
         torch.testing.assert_close(found, layer(TreeBatch.from_trees([second], VOCABULARY)).root)
-
-
-def test_gradients_of_leaf_states_that_nobody_wants_take_one_row() -> None:
-    state, given = torch.zeros(6, 2), torch.arange(12.0).view(6, 2)
-    lean, whole = (StateGradient(state, given, num_leaves=4, of_leaves=of_leaves) for of_leaves in (False, True))
-    assert len(lean.values) == 3
-    rows, values = torch.tensor([0, 3, 4, 4]), torch.ones(4, 2)
-    for gradient in (lean, whole):
-        gradient.add(gradient.places(rows), values)
-    torch.testing.assert_close(lean.of_rows(slice(4, 6)), whole.of_rows(slice(4, 6)))
-    torch.testing.assert_close(whole.values[4], given[4] + 2)
 
 
 @needs_dgl

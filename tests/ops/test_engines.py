@@ -1,19 +1,28 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from engine_parity import REFERENCE, assert_same, results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.autograd import forward_ad
+from torch.utils.flop_counter import FlopCounterMode
 from tree_networks import NETWORKS, make
 from tree_strategies import VOCABULARY, forests, random_forest
 
-from treemem.ops import compile_steps
+from treemem.errors import RecipeError
+from treemem.nn import TreeLSTM, TreeNetwork
+from treemem.ops import State, compile_mode, compile_steps
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
+needs_compiler = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 ONE_OF_EACH = [
     "tree rnn",
     "tree lstm",
@@ -33,17 +42,17 @@ def test_all_engines_agree_with_and_without_shared_subtrees(name: str) -> None:
     assert any(value.abs().max() > 1e-3 for name, value in expected.items() if name.startswith("gradient"))
     for share in (True, False):
         batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share)
-        for engine in ("fused", "recursive"):
+        for engine in ("auto", "autograd"):
             assert_same(results(layer, batch, engine), expected, f"{engine}, shared: {share}")
-        with compile_steps(False):
-            assert_same(results(layer, batch, "fused"), expected, f"torch, shared: {share}")
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_fused_agrees_with_naive_in_float32(name: str) -> None:
+def test_engines_agree_in_float32(name: str) -> None:
     layer = make(name).float()
     batch = TreeBatch.from_forest(random_forest(seed=2, num_trees=6, size=12), VOCABULARY)
-    assert_same(results(layer, batch, "fused"), results(layer, batch, REFERENCE), "float32")
+    expected = results(layer, batch, REFERENCE)
+    for engine in ("auto", "autograd"):
+        assert_same(results(layer, batch, engine), expected, f"{engine}, float32")
 
 
 @pytest.mark.parametrize("node_features", [False, True])
@@ -54,10 +63,8 @@ def test_all_engines_agree_on_features(name: str, node_features: bool) -> None:
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
     feat = torch.randn(forest.num_nodes, 2, dtype=torch.float64)
     expected = results(layer, batch, REFERENCE, feat)
-    for engine in ("fused", "recursive"):
+    for engine in ("auto", "autograd"):
         assert_same(results(layer, batch, engine, feat), expected, engine)
-    with compile_steps(False):
-        assert_same(results(layer, batch, "fused", feat), expected, "torch")
     gradient = expected["gradient of feat"]
     inner = torch.from_numpy(forest.arity > 0)
     assert bool((gradient[inner] != 0).any()) == node_features
@@ -71,10 +78,8 @@ def test_engines_agree_on_any_forest(forest: Forest, share: bool, name: str) -> 
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=share)
     expected = results(layer, batch, REFERENCE)
     assert expected["root"].shape == (len(forest), 1, layer.hidden_size)
-    for engine in ("fused", "recursive"):
+    for engine in ("auto", "autograd"):
         assert_same(results(layer, batch, engine), expected, f"{name}, {engine}")
-    with compile_steps(False):
-        assert_same(results(layer, batch, "fused"), expected, f"{name}, torch")
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -91,9 +96,92 @@ def test_no_grad_gives_the_same_states(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tree lstm", "child sum", "tree cell", "stack rnn", "stack lstm normalize no-op"])
-def test_fused_equals_naive_on_many_random_trees(name: str) -> None:
+def test_engines_agree_on_many_random_trees(name: str) -> None:
     layer = make(name)
     for seed in range(10):
         forest = random_forest(seed=seed, num_trees=10_000, size=30)
         batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=seed % 2 == 0)
-        assert_same(results(layer, batch, "fused"), results(layer, batch, REFERENCE), f"{name}, seed {seed}")
+        expected = results(layer, batch, REFERENCE)
+        for engine in ("auto", "autograd"):
+            assert_same(results(layer, batch, engine), expected, f"{name}, {engine}, seed {seed}")
+
+
+@pytest.mark.parametrize(("former", "present"), [("fused", "auto"), ("recursive", "autograd")])
+def test_former_names_of_engines_stand_for_present_ones(former: Any, present: str) -> None:
+    layer = TreeLSTM(3, VOCABULARY, engine=former)
+    assert layer.engine == layer.options["engine"] == present
+    layer.engine = "naive"
+    layer.engine = former
+    assert layer.engine == layer.options["engine"] == present
+    network = TreeNetwork(layer.cell, vocabulary=VOCABULARY, embedding_size=3, engine=former)
+    assert network.engine == present
+
+
+def other_precision(layer: TreeNetwork) -> None:
+    layer.bfloat16()
+
+
+def two_precisions(layer: TreeNetwork) -> None:
+    layer.cell.double()  # type: ignore[attr-defined]
+
+
+def hooked(layer: TreeNetwork) -> None:
+    layer.cell.register_forward_hook(lambda *_: None)  # type: ignore[attr-defined]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("stack lstm queue", None, "StackTreeLSTMCell has no step in C\\+\\+ with its options"),
+        ("stack rnn own", None, "OwnStackTreeRNNCell has no step in C\\+\\+ with its options"),
+        ("tree rnn", other_precision, "float32 or in float64, not in bfloat16"),
+        ("tree rnn", two_precisions, "not in float32 and float64"),
+        ("tree rnn", hooked, "TreeRNNCell has forward hooks, which would not fire"),
+    ],
+)
+def test_the_native_engine_says_why_it_cannot_run(
+    name: str, change: Callable[[TreeNetwork], None] | None, reason: str
+) -> None:
+    layer = make(name).float()
+    if change is not None:
+        change(layer)
+    batch = TreeBatch.from_forest(random_forest(seed=2, num_trees=2, size=9), VOCABULARY)
+    layer.engine = "native"
+    with pytest.raises(RecipeError, match=f"engine 'native' cannot run here: .*{reason}; .* 'auto' or 'autograd'"):
+        layer(batch)
+    if change is not two_precisions:  # which no engine runs
+        layer.engine = "auto"
+        layer(batch)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("surroundings", "reason"),
+    [
+        (lambda: torch.autocast("cpu", torch.bfloat16), "does not run under autocast"),
+        (lambda: compile_steps(False), "compiling is switched off"),
+        (forward_ad.dual_level, "forward-mode AD"),
+        (partial(FlopCounterMode, display=False), "must see each operation"),
+    ],
+)
+def test_the_native_engine_says_where_it_does_not_run(surroundings: Any, reason: str) -> None:
+    layer = TreeLSTM(3, VOCABULARY, engine="native")
+    batch = TreeBatch.from_forest(random_forest(seed=2, num_trees=2, size=9), VOCABULARY)
+    with surroundings(), pytest.raises(RecipeError, match=reason):
+        layer(batch)
+    layer(batch)
+
+
+def test_the_native_engine_refuses_a_users_cell() -> None:
+    network = TreeNetwork(Mean(), vocabulary=VOCABULARY, embedding_size=3, engine="native")
+    with pytest.raises(RecipeError, match=r"Mean has no step in C\+\+; set the layer's engine to 'auto' or 'autograd'"):
+        network(TreeBatch.from_forest(random_forest(seed=2, num_trees=2, size=9), VOCABULARY))
+
+
+class Mean(torch.nn.Module):
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": x}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return {"h": children["h"].mean(1)}

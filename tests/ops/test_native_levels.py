@@ -6,7 +6,6 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -42,19 +41,16 @@ def batch(share_subtrees: bool = True) -> TreeBatch:
     )
 
 
-def is_native(layer: TreeLayer, monkeypatch: pytest.MonkeyPatch) -> bool:
+def is_native(layer: TreeLayer) -> bool:
     """Whether the layer runs in C++."""
-    found = []
-    run = native_levels.run_native_levels
-
-    def watched(*given: Any) -> Any:
-        found.append(run(*given))
-        return found[-1]
-
-    with monkeypatch.context() as patch:
-        patch.setattr("treemem.ops.levels.run_native_levels", watched)
+    layer.engine = "native"
+    try:
         layer(batch())
-    return found[-1] is not None
+    except RecipeError:
+        return False
+    finally:
+        layer.engine = "auto"
+    return True
 
 
 @needs_compiler
@@ -63,12 +59,12 @@ def is_native(layer: TreeLayer, monkeypatch: pytest.MonkeyPatch) -> bool:
 def test_threads_share_levels_and_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_levels, "_ROWS_PER_THREAD", 1)
     layer = make(name, hidden_size=5)
-    assert is_native(layer, monkeypatch)
+    assert is_native(layer)
     for share in (True, False):
-        expected = results(layer, batch(share), "recursive")
+        expected = results(layer, batch(share), "autograd")
         for threads in (1, 2, 3):
             with torch_threads(threads):
-                found, again = (results(layer, batch(share), "fused") for _ in range(2))
+                found, again = (results(layer, batch(share), "auto") for _ in range(2))
             assert_same(found, expected, f"{threads} threads")
             assert all(torch.equal(value, again[key]) for key, value in found.items())
 
@@ -82,25 +78,24 @@ def test_levels_of_more_rows_than_a_tile_are_exact() -> None:
     wide = TreeBatch.from_trees(trees, vocabulary, share_subtrees=False)
     torch.manual_seed(0)
     layer = StackTreeLSTM(3, vocabulary, stack_size=2, no_op=True).double()
-    with compile_steps(False):
-        expected = results(layer, wide, "fused")
-    assert_same(results(layer, wide, "fused"), expected, "")
+    expected = results(layer, wide, "autograd")
+    assert_same(results(layer, wide, "auto"), expected, "")
 
 
 @needs_compiler
-def test_a_node_may_have_many_children(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_may_have_many_children() -> None:
     torch.manual_seed(0)
     layer = StackTreeLSTM(3, Vocabulary(["x"], [("f", 9)]), stack_size=4, no_op=True).double()
     x, inner = Tree("x"), Tree("f", [Tree("x")] * 9)
     trees = TreeBatch.from_trees([Tree("f", [inner, *[x] * 7, inner]), inner], layer.vocabulary, share_subtrees=False)
-    assert_same(results(layer, trees, "fused"), results(layer, trees, "recursive"), "")
+    assert_same(results(layer, trees, "auto"), results(layer, trees, "autograd"), "")
 
 
 @needs_compiler
 @pytest.mark.parametrize("name", ["tree lstm", "stack lstm normalize", "tree cell"])
-def test_gradients_with_dropout_are_those_of_the_same_masks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_with_dropout_are_those_of_the_same_masks(name: str) -> None:
     layer = make(name, hidden_size=2, dropout=0.4)
-    assert is_native(layer, monkeypatch)
+    assert is_native(layer)
     small = TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=9), VOCABULARY)
     names, parameters = zip(*layer.named_parameters(), strict=True)
 
@@ -126,16 +121,16 @@ def test_dropout_has_its_rate_and_its_mean() -> None:
 
 
 @needs_compiler
-def test_it_is_used_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_used_where_it_can_be() -> None:
     layer = make("tree lstm")
-    assert is_native(layer, monkeypatch)
-    assert is_native(make("stack lstm no-pop normalize").float(), monkeypatch)
-    assert not is_native(make("stack lstm queue"), monkeypatch), "its step is left to autograd"
-    assert not is_native(make("tree lstm").bfloat16(), monkeypatch)
+    assert is_native(layer)
+    assert is_native(make("stack lstm no-pop normalize").float())
+    assert not is_native(make("stack lstm queue")), "its step is not in C++"
+    assert not is_native(make("tree lstm").bfloat16())
     with torch.autocast("cpu", torch.bfloat16):
-        assert not is_native(layer.float(), monkeypatch)
+        assert not is_native(layer.float())
     with compile_steps(False):
-        assert not is_native(layer, monkeypatch)
+        assert not is_native(layer)
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
@@ -146,11 +141,11 @@ def test_without_a_working_compiler_torch_runs_after_one_warning(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     layer = make("stack lstm")
     with pytest.warns(RuntimeWarning, match="steps run uncompiled"):
-        found = results(layer, batch(), "fused")
+        found = results(layer, batch(), "auto")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        again = results(layer, batch(), "fused")
-    expected = results(layer, batch(), "recursive")
+        again = results(layer, batch(), "auto")
+    expected = results(layer, batch(), "autograd")
     assert_same(found, expected, "first")
     assert_same(again, expected, "again")
 
@@ -189,6 +184,5 @@ def test_nodes_of_very_many_children_are_as_in_torch() -> None:
     torch.manual_seed(0)
     layer = StackTreeRNN(8, vocabulary, stack_size=3, max_arity=arity).double()
     with torch_threads(2):
-        found = results(layer, trees, "fused")
-    with compile_steps(False):
-        assert_same(found, results(layer, trees, "fused"), "")
+        found = results(layer, trees, "auto")
+    assert_same(found, results(layer, trees, "autograd"), "")

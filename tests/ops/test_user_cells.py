@@ -12,7 +12,7 @@ from tree_strategies import VOCABULARY, random_forest
 from treemem.errors import CellError
 from treemem.nn import TreeLSTM, TreeNetwork
 from treemem.ops import State
-from treemem.ops.cell import is_split
+from treemem.ops.cell import runs_by
 from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
@@ -54,7 +54,7 @@ def test_a_users_cell_gives_the_same_on_every_engine(share: bool) -> None:
     network = network_of(TwoStates(4, 3, VOCABULARY.num_kinds))
     batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY, share_subtrees=share)
     expected = results(network, batch, REFERENCE)
-    for engine in ("fused", "recursive"):
+    for engine in ("auto", "autograd"):
         assert_same(results(network, batch, engine), expected, engine)
 
 
@@ -66,7 +66,7 @@ def test_a_users_cell_reads_features_on_every_engine() -> None:
     batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
     feat = torch.randn(forest.num_nodes, 3, dtype=torch.float64)
     expected = results(network, batch, REFERENCE, feat)
-    for engine in ("fused", "recursive"):
+    for engine in ("auto", "autograd"):
         assert_same(results(network, batch, engine, feat), expected, engine)
 
 
@@ -123,14 +123,18 @@ def test_states_that_break_the_protocol_are_refused(case: str, engine: Engine) -
         network(batch)
 
 
-def test_a_learned_tensor_that_is_no_parameter_is_refused_by_the_fast_path() -> None:
-    outside = torch.ones(3, dtype=torch.float64, requires_grad=True)
-    network = network_of(Broken(GOOD_LEAF, lambda h: {"h": h.sum(1) * outside}))
-    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=3, size=12), VOCABULARY)
-    with pytest.raises(CellError, match=r"shape \[3\] .* none of its parameters"):
-        network(batch)
-    with torch.no_grad():
-        network(batch)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_learned_tensor_that_is_no_parameter_has_its_gradient(engine: Engine) -> None:
+    outside = torch.full((3,), 2.0, dtype=torch.float64, requires_grad=True)
+    network = network_of(Broken(GOOD_LEAF, lambda h: {"h": h.sum(1) * outside}), engine=engine)
+    x, inner = Tree("x"), Tree("f", [Tree("x")])
+    vocabulary = Vocabulary(["x"], [("f", 1), ("f", 2)])
+    network = TreeNetwork(network.cell, vocabulary=vocabulary, embedding_size=3, engine=engine).double()
+    root = network(TreeBatch.from_trees([Tree("f", [inner, x])], vocabulary)).root
+    root.sum().backward()
+    embedding = network.leaves.embedding.weight.detach()[0]  # type: ignore[union-attr]
+    torch.testing.assert_close(root[0, 0], (4 + 2) * embedding)  # w ** 2 * x + w * x
+    torch.testing.assert_close(outside.grad, (2 * 2 + 1) * embedding)
 
 
 def test_a_state_may_count_in_integers() -> None:
@@ -171,7 +175,7 @@ def test_forward_hooks_of_a_cell_fire_once_a_segment(register: str) -> None:
     layer(batch)
     assert kinds == [segment.kind for level in batch.schedule.levels[1:] for segment in level.segments]
     handle.remove()
-    assert is_split(layer.cell)
+    assert runs_by(layer.cell, "forward_kinds")
 
 
 class NoLeaf(torch.nn.Module):
@@ -247,7 +251,7 @@ def test_what_a_cell_computes_once_a_batch_may_be_used_in_every_segment(at_leave
     network = network_of(Once(at_leaves))
     batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY)
     expected = results(network, batch, REFERENCE)
-    for engine in ("fused", "recursive", "fused"):
+    for engine in ("auto", "autograd", "auto"):
         assert_same(results(network, batch, engine), expected, engine)
 
 
@@ -266,12 +270,16 @@ class Remembering(torch.nn.Module):
         return {"h": children["h"].sum(1) + self.first}
 
 
-def test_what_a_cell_keeps_of_other_nodes_is_refused_by_the_fast_path() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_cell_keeps_of_other_nodes_has_its_gradient(engine: Engine) -> None:
     vocabulary = Vocabulary(["x"], [("f", 1)])
-    network = TreeNetwork(Remembering(), vocabulary=vocabulary, embedding_size=3)
+    network = TreeNetwork(Remembering(), vocabulary=vocabulary, embedding_size=3, engine=engine).double()
     tree = Tree("f", [Tree("f", [Tree("f", [Tree("x")])])])
-    with pytest.raises(CellError, match="keep nothing from one call to the next"):
-        network(TreeBatch.from_trees([tree], vocabulary))
+    root = network(TreeBatch.from_trees([tree], vocabulary)).root
+    root.sum().backward()
+    embedding = network.leaves.embedding.weight  # type: ignore[union-attr]
+    torch.testing.assert_close(root.flatten(), (embedding + 3 * embedding.square()).flatten())
+    torch.testing.assert_close(embedding.grad, 1 + 6 * embedding.detach())
 
 
 class Parametrized(torch.nn.Module):
@@ -292,9 +300,9 @@ def test_a_parametrized_cell_may_run_under_the_cache() -> None:
     torch.manual_seed(0)
     network = network_of(Parametrized())
     batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY)
-    expected = results(network, batch, "fused")
+    expected = results(network, batch, "auto")
     with torch.nn.utils.parametrize.cached():
-        assert_same(results(network, batch, "fused"), expected, "cached")
+        assert_same(results(network, batch, "auto"), expected, "cached")
 
 
 class Complex(torch.nn.Module):
@@ -317,7 +325,7 @@ def test_complex_states_have_gradients_on_every_engine_and_in_parts() -> None:
     network.leaves.double()  # type: ignore[union-attr]
     batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
     found = []
-    for engine, options in [*((engine, {}) for engine in ENGINES), ("fused", {"keep": "roots", "rows_at_once": 3})]:
+    for engine, options in [*((engine, {}) for engine in ENGINES), ("auto", {"keep": "roots", "rows_at_once": 3})]:
         network.engine = engine
         network.zero_grad()
         network(batch, **options).root.abs().sum().backward()

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from treemem.device_copy import to_device_together
-from treemem.ops.cell import Cell, State, checked_state, is_split, leaf_states
+from treemem.device_copy import plain_tensors, to_device_together
+from treemem.ops.cell import Cell, State, checked_state, leaf_states, runs_by
 from treemem.schedule.schedule import Level, Schedule
 
 
@@ -39,7 +39,7 @@ def run_autograd(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
     inbox: list[dict[str, list[torch.Tensor]]] = [{name: [] for name in leaves} for _ in routes]
     found: dict[str, list[torch.Tensor]] = {name: [] for name in leaves}
     inputs = None if inner_inputs is None else inner_inputs.split([_size(level) for level in schedule.levels[1:]])
-    maps = cell.weights_of_sets() if is_split(cell) else None  # type: ignore[attr-defined]
+    maps = cell.weights_of_sets() if runs_by(cell, "forward_kinds") else None  # type: ignore[attr-defined]
     for height, route in enumerate(routes):
         states = leaves
         if height:
@@ -113,13 +113,15 @@ _known: WeakKeyDictionary[Schedule, list[_Route]] = WeakKeyDictionary()
 
 def _routes(schedule: Schedule) -> list[_Route]:
     """The routes of all levels; they are found once."""
-    if schedule not in _known:
-        _known[schedule] = _find_routes(schedule)
-    return _known[schedule]
+    routes = _known.get(schedule)
+    if routes is None:
+        with plain_tensors():
+            _known[schedule] = routes = _find_routes(schedule)
+    return routes
 
 
 def _find_routes(schedule: Schedule) -> list[_Route]:
-    child = schedule.child.cpu().numpy()
+    child = schedule.child_of_rows()
     begins = np.array([level.begin for level in schedule.levels])
     edges = [sum((each.end - each.begin) * each.arity for each in level.segments) for level in schedule.levels]
     target = np.repeat(np.arange(len(edges)), edges)

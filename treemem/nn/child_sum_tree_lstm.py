@@ -10,12 +10,13 @@ from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.cell import Product, State
 from treemem.ops.child_sum_tree_lstm import (
-    ChildSumTreeLSTMStepPair,
     child_sum_tree_lstm_gates,
     child_sum_tree_lstm_step,
+    native_child_sum_tree_lstm,
 )
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import ChildrenSum, EachChild
 from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary
@@ -57,9 +58,9 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
         hidden, cell = child_sum_tree_lstm_step(products["gates"], products["forget"], children["c"], self.dropout_now)
         return {"h": hidden, "c": cell}
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The step with its backward pass written by hand."""
-        return ChildSumTreeLSTMStepPair(self.hidden_size, self.dropout_now)
+    def native_step(self, arity: int) -> NativeStep:
+        """The step in C++."""
+        return native_child_sum_tree_lstm(self.dropout_now)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The step without children for features; a vector is ``h`` already, with ``c = 0``."""

@@ -77,8 +77,8 @@ class DisjointTreeLSTM(JoiningEncoder):
         entropy_weight: of the entropy in the loss of the parser.
         form, embedding_size, embedding_bound: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
         input_dropout: of the vectors that the composition reads.
-        engine: ``"fused"`` (``"auto"``) runs all sequences at once and computes gradients level by level, with a
-            backward pass written by hand. ``"naive"``: sequence by sequence. Both give the same results, but sample
+        engine: ``"fused"`` (``"auto"``) runs all sequences at once and computes gradients level by level, in C++
+            where it can. ``"naive"``: sequence by sequence. Both give the same results, but sample
             other trees.
 
     Raises:

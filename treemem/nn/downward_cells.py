@@ -11,10 +11,11 @@ from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import ActivationName, activation
-from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.cell import Product, State
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import ChildrenInOrder
-from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_step
-from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
+from treemem.ops.tree_lstm import native_tree_lstm, tree_lstm_step
+from treemem.ops.tree_rnn import native_tree_rnn, tree_rnn_step
 
 
 class DownwardSplitCell(SplitTreeCell):
@@ -65,9 +66,9 @@ class DownwardTreeRNNCell(DownwardSplitCell):
         """The activation."""
         return {"h": tree_rnn_step(products["gates"], self.activation_name, self.dropout_now)}
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The step with its backward pass written by hand."""
-        return TreeRNNStepPair(self.activation_name, self.dropout_now)
+    def native_step(self, arity: int) -> NativeStep:
+        """The step in C++."""
+        return native_tree_rnn(self.activation_name, self.dropout_now)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """``h = f(W x + b)`` of roots."""
@@ -87,9 +88,9 @@ class DownwardTreeLSTMCell(DownwardSplitCell):
         hidden, cell = tree_lstm_step(products["gates"], children["c"], self.dropout_now)
         return {"h": hidden, "c": cell}
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The step with its backward pass written by hand."""
-        return TreeLSTMStepPair(1, self.hidden_size, self.dropout_now)
+    def native_step(self, arity: int) -> NativeStep:
+        """The step in C++."""
+        return native_tree_lstm(self.dropout_now)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The step of roots, which forget nothing."""

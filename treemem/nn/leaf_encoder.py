@@ -11,7 +11,6 @@ from treemem.errors import GraphError
 from treemem.nn.number_encoder import NumberEncoder
 from treemem.nn.resettable import Resettable
 from treemem.ops.activation import ActivationName, activation
-from treemem.ops.propagate import is_exporting
 from treemem.schedule.schedule import Schedule
 from treemem.trees.vocabulary import NUMBER_KIND, Vocabulary
 
@@ -114,7 +113,8 @@ class LeafEncoder(Resettable):
 
 
 def _first_negative(symbol: torch.Tensor) -> int | None:
-    if symbol.device.type != "cpu" or is_exporting():  # one would wait for the device, the other has no values
+    # Looking would wait for another device, and an export has no values.
+    if symbol.device.type != "cpu" or torch.compiler.is_exporting():
         return None
     return int(symbol.argmin()) if len(symbol) and int(symbol.min()) < 0 else None
 

@@ -105,8 +105,7 @@ class RowCache:
             trees_per_example: how many trees make an example.
 
         Raises:
-            RecipeError: the network is in training mode or on an engine other than the fused one, or gradients are
-                enabled.
+            RecipeError: the network is in training mode or on the engine ``"naive"``, or gradients are enabled.
             GraphError: an example that the forest does not have, or nodes that the network cannot take.
         """
         self._versions = []
@@ -186,7 +185,7 @@ def _check_shares_subtrees(network: torch.nn.Module) -> None:
     if not getattr(network, "supports_shared_subtrees", False):
         raise RecipeError(
             f"a {type(network).__name__} like this one does not support shared subtrees; rows are kept of a tree "
-            "network that goes up only and reads no features, on the engine 'fused'"
+            "network that goes up only and reads no features, on another engine than 'naive'"
         )
 
 

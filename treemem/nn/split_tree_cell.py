@@ -10,8 +10,8 @@ from treemem.checked_options import checked_count, checked_flag, checked_probabi
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import Kinds, Maps, StackedLinear, linear_by_kind
 from treemem.ops.activation import activation
-from treemem.ops.autograd_step import AutogradStep
-from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.cell import Product, State
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import HiddenLayer, with_features
 
 
@@ -40,9 +40,8 @@ class CellOptions:
 class SplitTreeCell(torch.nn.Module):
     """A cell in the split form (:class:`treemem.ops.cell.SplitCell`); :meth:`forward` composes its parts.
 
-    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. By default ``step_pair`` differentiates ``step``
-    by autograd; the step must not learn anything then. A subclass that changes ``step`` changes ``step_pair``, too.
-    A cell with ``step_pair = None`` or with forward hooks is called once a segment.
+    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. A subclass that changes ``step`` changes
+    ``native_step``, too. A cell with forward hooks is called once a segment.
 
     Args:
         sets: which kinds share parameters.
@@ -108,12 +107,12 @@ class SplitTreeCell(torch.nn.Module):
         raise NotImplementedError
 
     def leaf_products(self) -> tuple[Product, ...]:
-        """The products of leaves, which read features alone, if leaves run ``step_pair(0)``; else :meth:`leaf` runs."""
+        """The products of leaves, which read features alone, if leaves may run ``native_step(0)``."""
         return ()
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The step for nodes with so many children, forwards and backwards."""
-        return AutogradStep(self.step, self.reads, random=self.dropout_now > 0)
+    def native_step(self, arity: int) -> NativeStep | None:
+        """The step in C++ for nodes with so many children; None if there is none."""
+        return None
 
     def weights_of_sets(self) -> Maps:
         """The weights of each set, which the products of many levels may share."""

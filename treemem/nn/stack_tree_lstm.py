@@ -12,11 +12,12 @@ from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.cell import State
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.propagate import Engine
 from treemem.ops.stack_tree_lstm import (
     StackTreeLSTMOptions,
-    StackTreeLSTMStepPair,
+    native_stack_tree_lstm,
     stack_tree_lstm_gates,
     stack_tree_lstm_step,
 )
@@ -41,10 +42,6 @@ class StackTreeLSTMCell(OneProductCell):
         """What the variant needs."""
         return self.stack_options.outputs(arity, self.hidden_size)
 
-    def leaf_products(self) -> tuple[Product, ...]:
-        """The product of features, for variants with a hand-written step."""
-        return super().leaf_products() if StackTreeLSTMStepPair.covers(self.stack_options) else ()
-
     @property
     def child_shapes(self) -> dict[str, tuple[int, ...]]:
         """Of each child ``S``."""
@@ -59,13 +56,9 @@ class StackTreeLSTMCell(OneProductCell):
         """See :func:`treemem.ops.stack_tree_lstm.stack_tree_lstm_gates`."""
         return stack_tree_lstm_gates(preactivation, arity, self.hidden_size, self.stack_options)
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The step; with its backward pass written by hand for the variants of the published tables."""
-        if StackTreeLSTMStepPair.covers(self.stack_options):
-            return StackTreeLSTMStepPair(
-                arity, self.hidden_size, self.stack_options, self.dropout_now if arity else 0.0
-            )
-        return super().step_pair(arity)
+    def native_step(self, arity: int) -> NativeStep | None:
+        """The step in C++, for the variants of the published tables."""
+        return native_stack_tree_lstm(self.stack_options, self.dropout_now)
 
 
 class StackTreeLSTM(TreeLayer):

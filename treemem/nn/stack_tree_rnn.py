@@ -16,11 +16,12 @@ from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import Kinds, LinearByArity, Maps, StackedLinear, linear_by_kind
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation, checked_activation
-from treemem.ops.cell import Product, State, StepPair
+from treemem.ops.cell import Product, State
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import ChildrenInOrder, StackRows
 from treemem.ops.propagate import Engine
 from treemem.ops.stack_tree_rnn import (
-    StackTreeRNNStepPair,
+    native_stack_tree_rnn,
     own_stack_readout,
     stack_tree_rnn_step,
     stack_update,
@@ -115,15 +116,10 @@ class StackTreeRNNCell(SplitTreeCell):
         )
         return {"h": hidden, "S": stack}
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The step with its backward pass written by hand."""
-        return StackTreeRNNStepPair(
-            self.hidden_size,
-            self.stack_size,
-            self.activation_name,
-            self.no_op,
-            self.pop_zero_before_map,
-            self.dropout_now,
+    def native_step(self, arity: int) -> NativeStep | None:
+        """The step in C++."""
+        return native_stack_tree_rnn(
+            self.stack_size, self.activation_name, self.no_op, self.pop_zero_before_map, self.dropout_now
         )
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
@@ -150,7 +146,8 @@ class StackTreeRNNCell(SplitTreeCell):
 class OwnStackTreeRNNCell(StackTreeRNNCell):
     """The cell of :class:`StackTreeRNN` with ``read="own"``. Its ``h`` needs a product after the stack is made."""
 
-    step_pair = None  # type: ignore[assignment]
+    def native_step(self, arity: int) -> None:
+        """There is none: C++ takes all products first."""
 
     def forward_kinds(self, children: State, x: torch.Tensor | None, kinds: Kinds, maps: Maps) -> State:
         """The stack first, then ``h`` with the readout of it (eq. 10-11)."""

@@ -15,8 +15,9 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.affine import EPSILON
-from treemem.ops.cell import Product, State, StepPair
-from treemem.ops.gated_recursive import GatedRecursiveStepPair, gated_recursive_gates, gated_recursive_step
+from treemem.ops.cell import Product, State
+from treemem.ops.gated_recursive import gated_recursive_gates, gated_recursive_step, native_gated_recursive
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import ChildrenInOrder, HiddenLayer
 from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary
@@ -69,9 +70,9 @@ class GatedRecursiveCell(SplitTreeCell):
         """Gates and layer norm."""
         return {"h": gated_recursive_step(products["gates"], children["h"], self.norm.weight, self.norm.bias)}
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The step with its backward pass written by hand."""
-        return GatedRecursiveStepPair(arity, self.hidden_size, self.norm.weight, self.norm.bias)
+    def native_step(self, arity: int) -> NativeStep:
+        """The step in C++."""
+        return native_gated_recursive(self.hidden_size)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """``h = LN(W x + b)``, with the layer norm of the inner nodes."""

@@ -14,10 +14,11 @@ from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import State, StepPair
+from treemem.ops.cell import State
 from treemem.ops.downward import Direction
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.propagate import Engine
-from treemem.ops.tree_lstm import TreeLSTMStepPair, tree_lstm_gates, tree_lstm_step
+from treemem.ops.tree_lstm import native_tree_lstm, tree_lstm_gates, tree_lstm_step
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -49,9 +50,9 @@ class TreeLSTMCell(OneProductCell):
         """See :func:`treemem.ops.tree_lstm.tree_lstm_gates`."""
         return tree_lstm_gates(preactivation, arity, self.hidden_size)
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The step with its backward pass written by hand."""
-        return TreeLSTMStepPair(arity, self.hidden_size, self.dropout_now if arity else 0.0)
+    def native_step(self, arity: int) -> NativeStep:
+        """The step in C++."""
+        return native_tree_lstm(self.dropout_now)
 
 
 class TreeLSTM(TreeLayer):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
@@ -65,8 +64,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
         direction: ``"up"``: only the upward pass, without ``down``. ``"down"``: the states are those of the downward
             pass. ``"both"``: ``output`` is the concatenation of both passes, so encodings are twice as wide; the states
             of the passes are named ``up_...`` and ``down_...``.
-        engine: ``"auto"``, ``"fused"``, ``"naive"`` or ``"recursive"``. All give the same numbers. ``"naive"``, DGL's
-            message passing, runs on a CPU only.
+        engine: ``"auto"``, ``"native"``, ``"autograd"`` or ``"naive"``; see :func:`treemem.ops.propagate`. All give the
+            same numbers.
 
     Raises:
         RecipeError: an unknown engine, leaf form or direction; a direction that does not fit ``down``; a size that is
@@ -157,8 +156,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
 
     @property
     def supports_shared_subtrees(self) -> bool:
-        """Whether the network goes up only and reads no features, on the fused engine."""
-        return self.down is None and self.input_size is None and self.engine in ("auto", "fused")
+        """Whether the network goes up only and reads no features, on an engine other than ``"naive"``."""
+        return self.down is None and self.input_size is None and self.engine != "naive"
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
@@ -204,7 +203,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
             feat: features, one row a node in node order, ``[nodes, input_size]``; by default the batch's own.
             keep: ``"roots"``: return only the encodings of the trees. Trees of more than ``rows_at_once`` inner rows
                 are run part by part, and the backward pass runs each part again. This needs the memory of one part,
-                and gives the same numbers and gradients. It needs the fused engine.
+                and gives the same numbers and gradients, on an engine other than ``"naive"``.
             rows_at_once: inner rows of a part.
             trace: whether to fill the result's ``trace`` with the gates of each node's upward step, without gradients.
                 Your own cell defines them in ``trace`` (see :func:`treemem.ops.step_trace.trace_steps`).
@@ -295,8 +294,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
         checked_count("rows_at_once", rows_at_once)
         if self.down is not None:
             raise RecipeError("a layer that goes down reads the states of every node; it has no keep='roots'")
-        if self.engine not in ("auto", "fused"):
-            raise RecipeError(f"the engine {self.engine!r} keeps all states; set it to 'fused' to keep roots only")
+        if self.engine == "naive":
+            raise RecipeError("the engine 'naive' keeps all states; set it to 'auto' to keep roots only")
         batch = self._beside(next(self.parameters(), feat), batch)
 
         def run(schedule: Schedule, given: State) -> State:
@@ -379,7 +378,7 @@ class TreeLayer(RecordedOptions, TreeNetwork):
         options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
     """
 
-    engine: SettableOption[Engine] = SettableOption(partial(checked_choice, known=get_args(Engine)))
+    engine: SettableOption[Engine] = SettableOption(lambda _, engine: checked_engine(engine))
 
     def __init__(
         self,

@@ -13,10 +13,11 @@ from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, checked_activation
-from treemem.ops.cell import State, StepPair
+from treemem.ops.cell import State
 from treemem.ops.downward import Direction
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.propagate import Engine
-from treemem.ops.tree_rnn import TreeRNNStepPair, tree_rnn_step
+from treemem.ops.tree_rnn import native_tree_rnn, tree_rnn_step
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -35,9 +36,9 @@ class TreeRNNCell(OneProductCell):
         """The activation."""
         return {"h": tree_rnn_step(preactivation, self.activation_name, dropout)}
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The step with its backward pass written by hand."""
-        return TreeRNNStepPair(self.activation_name, self.dropout_now if arity else 0.0)
+    def native_step(self, arity: int) -> NativeStep:
+        """The step in C++."""
+        return native_tree_rnn(self.activation_name, self.dropout_now)
 
 
 class TreeRNN(TreeLayer):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.ops.cell import Cell, LearnedStepPair, Product, SplitCell, State, StepPair
-from treemem.ops.children import Children
+from treemem.ops.cell import Cell, Product, SplitCell, State
 from treemem.ops.compile_mode import compile_steps
 from treemem.ops.downward import Direction, DownwardCell
 from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, ProductInput, StackRows
@@ -12,7 +11,6 @@ from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
 
 __all__ = [
     "Cell",
-    "Children",
     "ChildrenInOrder",
     "ChildrenSum",
     "Direction",
@@ -20,7 +18,6 @@ __all__ = [
     "EachChild",
     "Engine",
     "HiddenLayer",
-    "LearnedStepPair",
     "NodeStates",
     "Product",
     "ProductInput",
@@ -28,7 +25,6 @@ __all__ = [
     "StackRows",
     "StackTreeLSTMOptions",
     "State",
-    "StepPair",
     "compile_steps",
     "propagate",
 ]

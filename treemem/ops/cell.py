@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.children import Children
 from treemem.ops.product_input import HiddenLayer, ProductInput
+
+if TYPE_CHECKING:
+    from treemem.ops.native_levels import NativeStep
 
 State = dict[str, torch.Tensor]
 """What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
@@ -60,71 +62,8 @@ class Product(NamedTuple):
     dropout: float = 0.0
 
 
-Memo = torch.Tensor | None
-"""What ``forward`` of a step pair hands to ``backward``, such as a dropout mask."""
-
-
-class StepPair(Protocol):
-    """The pointwise rest of a split cell for rows of one level and one arity, forwards and backwards.
-
-    ``forward`` may overwrite the products with what ``backward`` needs, and ``backward`` overwrites them with their
-    gradients, so that a product's memory is that of its gradient too.
-
-    Attributes:
-        kept: what ``forward`` writes for ``backward`` beside the products: name to the shape of one row.
-    """
-
-    kept: Mapping[str, tuple[int, ...]] = {}
-
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Any:
-        """Write the new states into ``out``; what is returned is handed to ``backward``.
-
-        Args:
-            products: results of the matrix products, ``[m * copies, outputs]``.
-            children: the children's states, ``[m, arity, ...]``.
-            out: where the states go, ``[m, ...]``.
-            kept: where the rows for ``backward`` go; None where there will be no backward pass.
-        """
-        ...
-
-    def backward(
-        self, products: State, children: Children, states: State, kept: State, memo: Any, gradient: State
-    ) -> State:
-        """Overwrite the products with their gradients and return the gradients of the children's states.
-
-        A product that a hidden layer reads is left alone.
-
-        Args:
-            products, children, kept: as ``forward`` left them.
-            states: what ``forward`` wrote, ``[m, ...]``.
-            memo: what ``forward`` returned.
-            gradient: of the states, ``[m, ...]``; may be overwritten.
-        """
-        ...
-
-
-@runtime_checkable
-class LearnedStepPair(StepPair, Protocol):
-    """A step pair that learns too, as a layer norm does; it is made with the tensors that ``weights()`` has then.
-
-    Attributes:
-        learned: key into the cell's ``weights()`` of the two tensors that the step reads.
-    """
-
-    learned: str
-
-    def learned_gradients(self, kept: State, gradient: State) -> tuple[torch.Tensor, torch.Tensor]:
-        """The gradients of the two tensors, for all rows of the arity at once.
-
-        Args:
-            kept: what ``forward`` kept, ``[rows, ...]``.
-            gradient: of the states, ``[rows, ...]``, as ``backward`` left it.
-        """
-        ...
-
-
 class SplitCell(Cell, Protocol):
-    """A cell whose inner nodes are matrix products followed by a pointwise step, so that a whole level runs at once."""
+    """A cell whose inner nodes are matrix products followed by a pointwise step in C++: whole levels run at once."""
 
     def products(self, arity: int) -> tuple[Product, ...]:
         """The matrix products of nodes with so many children, in order."""
@@ -134,26 +73,26 @@ class SplitCell(Cell, Protocol):
         """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key, and what steps learn."""
         ...
 
-    def step_pair(self, arity: int) -> StepPair:
-        """The pointwise rest for nodes with so many children."""
+    def native_step(self, arity: int) -> NativeStep | None:
+        """The pointwise rest in C++ for nodes with so many children; None if there is none."""
         ...
 
 
 def leaf_products(cell: SplitCell) -> tuple[Product, ...]:
     """Return the products of leaves, if the cell has ``leaf_products``.
 
-    Leaves then run like a level of their own, by ``step_pair(0)``, which must compute what :meth:`Cell.leaf` does.
+    In C++ leaves then run like a level of their own, by ``native_step(0)``, which computes what :meth:`Cell.leaf` does.
     """
     products = getattr(cell, "leaf_products", None)
     return products() if callable(products) else ()
 
 
-def is_split(cell: Cell) -> bool:
-    """Return whether ``cell`` offers the split form and has no forward hooks, which would not fire."""
-    forward_kinds = getattr(cell, "forward_kinds", None)
-    owner = getattr(forward_kinds, "__self__", cell)  # another object if the cell delegates to one
+def runs_by(cell: Cell, method: str) -> bool:
+    """Return whether ``cell`` may run by a method other than its call: it has it, and no forward hooks."""
+    found = getattr(cell, method, None)
+    owner = getattr(found, "__self__", cell)  # another object if the cell delegates to one
     hooked = getattr(owner, "_forward_hooks", None) or getattr(owner, "_forward_pre_hooks", None)
-    return callable(forward_kinds) and not hooked
+    return callable(found) and not hooked
 
 
 def check_cell(cell: object) -> None:
@@ -234,23 +173,6 @@ def cell_name(cell: Cell) -> str:
 def has_gradients(value: torch.Tensor) -> bool:
     """Whether a tensor of this type can have gradients."""
     return value.is_floating_point() or value.is_complex()
-
-
-def foreign_tensor(values: Iterable[torch.Tensor], known: Iterable[torch.Tensor]) -> torch.Tensor | None:
-    """Return a learned tensor that values were made with and that is not known; None if there is none."""
-    own = {id(tensor) for tensor in known}
-    waiting = [value.grad_fn for value in values]
-    seen = set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None and id(variable) not in own:
-            return variable
-        waiting.extend(following for following, _ in node.next_functions)
-    return None
 
 
 def _at_least_single(value: torch.Tensor) -> torch.Tensor:

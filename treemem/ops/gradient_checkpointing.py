@@ -1,17 +1,17 @@
 """Gradient checkpointing of a function that reads learned tensors besides its inputs.
 
-The reentrant form of ``torch.utils.checkpoint`` refuses ``torch.autograd.grad``; the other form keeps the small
-autograd graphs that the engine makes for a user's cell.
+The reentrant form of ``torch.utils.checkpoint`` refuses ``torch.autograd.grad``; the other form does not notice weights
+that were changed before the backward pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from treemem.ops.autograd_step import drawn_again, random_state
 from treemem.ops.cell import has_gradients
 from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
@@ -49,7 +49,7 @@ class _Again(torch.autograd.Function):
         device = tensors[0].device
         ctx.function, ctx.parameters, ctx.num_inputs = function, parameters, num_inputs
         ctx.learned = [id(parameter) for parameter in parameters() if parameter.requires_grad]
-        ctx.random = random_state(device)
+        ctx.random = _random_state(device)
         ctx.autocast = device.type, torch.get_autocast_dtype(device.type), torch.is_autocast_enabled(device.type)
         ctx.set_materialize_grads(False)
         save_for_backward(ctx, *tensors)
@@ -58,7 +58,7 @@ class _Again(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable("a layer that runs part by part", "call it without keep and with layer.engine = 'recursive'")
+    @once_differentiable("a layer that runs part by part", "call it without keep and with layer.engine = 'autograd'")
     def backward(
         ctx: Any, tensors: tuple[torch.Tensor, ...], *gradients: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
@@ -70,7 +70,7 @@ class _Again(torch.autograd.Function):
             for tensor, wanted in zip(tensors[: ctx.num_inputs], ctx.needs_input_grad[3:], strict=False)
         ]
         device, dtype, enabled = ctx.autocast
-        with torch.enable_grad(), drawn_again(ctx.random), torch.autocast(device, dtype, enabled=enabled):
+        with torch.enable_grad(), _drawn_again(ctx.random), torch.autocast(device, dtype, enabled=enabled):
             outputs = ctx.function(inputs)
         reached = [
             (output, gradient)
@@ -84,3 +84,22 @@ class _Again(torch.autograd.Function):
             found = list(torch.autograd.grad(of_outputs, wanted, own_gradients, allow_unused=True))
         by_tensor = iter(found)
         return None, None, None, *(next(by_tensor) if each.requires_grad else None for each in (*inputs, *learned))
+
+
+def _random_state(device: torch.device) -> tuple[torch.Tensor, torch.device, torch.Tensor | None]:
+    of_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return torch.get_rng_state(), device, of_device
+
+
+@contextmanager
+def _drawn_again(memo: tuple[torch.Tensor, torch.device, torch.Tensor | None] | None) -> Iterator[None]:
+    """Draw the random numbers that followed the state ``memo`` again; restore the generator afterwards."""
+    if memo is None:
+        yield
+        return
+    state, device, of_device = memo
+    with torch.random.fork_rng(devices=[] if of_device is None else [device]):
+        torch.set_rng_state(state)
+        if of_device is not None:
+            torch.cuda.set_rng_state(of_device, device)
+        yield

@@ -36,7 +36,7 @@ def run_naive(cell: Cell, batch: TreeBatch, leaf_inputs: torch.Tensor, inner_inp
             "'auto', or move the layer to the CPU"
         )
     if active_transforms() != {"Vmap"}:
-        refuse_transforms("the naive engine", " except vmap; set layer.engine to 'recursive'")
+        refuse_transforms("the naive engine", " except vmap; set layer.engine to 'autograd'")
     dgl = import_dgl()
     graph = batch.graph.local_var()
     row_of_node = batch.schedule.row_of_node

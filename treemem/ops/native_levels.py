@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch.nn.functional import dropout
 
-from treemem.ops.cell import Product, SplitCell, State, leaf_products
+from treemem.ops.cell import Cell, Product, SplitCell, State, cell_name, leaf_products, leaf_states, runs_by
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.level_run import Features, Weights
-from treemem.ops.native import TYPE_NAMES, native_library
+from treemem.ops.native import TYPE_NAMES, native_library, why_not_native
 from treemem.ops.native.blas import product_function
 from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, StackRows
 from treemem.ops.second_derivative import graph_is_retained, once_differentiable, save_for_backward
@@ -26,9 +25,17 @@ _ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting 
 _MOST_STATES, _MOST_PRODUCTS = 2, 3
 
 
+Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
+"""Of a cell, see :meth:`treemem.ops.cell.SplitCell.weights`."""
+
+
+class NotNative(Exception):
+    """Why the C++ cannot run: words that can follow a colon."""
+
+
 @dataclass(frozen=True)
 class NativeStep:
-    """A step in C++, the attribute ``native`` of a step pair.
+    """A step in C++.
 
     Attributes:
         source: the file; its products are those of the cell, in order, and its states those of the leaves.
@@ -91,41 +98,59 @@ class _Gradients(ctypes.Structure):
 
 
 def run_native_levels(
-    cell: SplitCell, schedule: Schedule, leaves: State, weights: Weights, features: Features
-) -> State | None:
-    """Return the states of all rows, differentiable once, or None if the C++ cannot be used.
-
-    It needs a CPU, a C++ compiler, a cell whose steps are in C++, and numbers of one type (float32 or float64, without
-    autocast).
+    cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: torch.Tensor | None
+) -> State:
+    """The states of all rows, level by level, in C++ that is compiled at first use.
 
     Args:
-        cell: the cell.
+        cell: a cell with the split form whose steps are in C++.
         schedule: the rows.
-        leaves: the states of the leaf rows that take no step.
-        weights: the cell's stacked weights and biases.
-        features: what rows read of their own.
+        leaf_inputs: ``[leaf rows, input_size]``.
+        inner_inputs: ``[inner rows, input_size]``, or None.
+
+    Returns:
+        Each state as ``[rows, ...]``, differentiable once.
+
+    Raises:
+        NotNative: the cell has no steps in C++, or :func:`treemem.ops.native.why_not_native`.
     """
-    step = _native_step(cell, schedule)
-    every = [*features, *leaves.values(), *(tensor for pair in weights.values() for tensor in pair)]
-    given = [each for each in every if each is not None]
-    dtype = given[0].dtype
-    if step is None or dtype not in TYPE_NAMES or product_function(dtype) is None:
-        return None
-    library = native_library(step.source, given, f"REAL={TYPE_NAMES[dtype]}")
+    if not runs_by(cell, "native_step"):
+        lacks = "has forward hooks, which would not fire" if hasattr(cell, "native_step") else "has no step in C++"
+        raise NotNative(f"{cell_name(cell)} {lacks}")
+    split: SplitCell = cell  # type: ignore[assignment]
+    steps = {arity: split.native_step(arity) for arity in _arities(split, schedule)}
+    if None in steps.values():
+        raise NotNative(f"{cell_name(cell)} has no step in C++ with its options")
+    with_step = [each for each in schedule.leaf_segments if 0 in steps and each.kind != GIVEN]
+    weights = split.weights()
+    flat = [tensor for pair in weights.values() for tensor in pair]
+    features: list[torch.Tensor | None] = [leaf_inputs if with_step else None, inner_inputs]
+    read = [each for each in (*features, *flat) if each is not None]
+    _check(read)
+    leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in schedule.leaf_segments if each not in with_step])
+    if not steps:
+        return leaves
+    read += leaves.values()
+    _check(read)
+    dtype = read[0].dtype
+    if product_function(dtype) is None:
+        raise NotNative("torch exports no matrix product to C++")
+    *_, step = steps.values()
+    assert step is not None
+    library = native_library(step.source, read, f"REAL={TYPE_NAMES[dtype]}")
     if library is None:
-        return None
-    run = _Run(library, step, cell, schedule, leaves, weights)
+        raise NotNative("compiling failed, as a warning has said")
+    run = _Run(library, step, split, schedule, leaves, weights)
+    every = [*features, *leaves.values(), *flat]
     tensors = [None if each is None else each.contiguous() for each in every]
     run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
     return dict(zip(leaves, _Levels.apply(run, *tensors), strict=True))
 
 
-def _native_step(cell: SplitCell, schedule: Schedule) -> NativeStep | None:
-    """The step of all arities; None if one of them has none."""
-    steps: list[NativeStep | None] = [
-        getattr(cell.step_pair(arity), "native", None) for arity in _arities(cell, schedule)
-    ]
-    return steps[-1] if steps and None not in steps else None
+def _check(tensors: Sequence[torch.Tensor]) -> None:
+    reason = why_not_native(tensors)
+    if reason is not None:
+        raise NotNative(reason)
 
 
 def _arities(cell: SplitCell, schedule: Schedule) -> list[int]:

@@ -83,7 +83,7 @@ class PairMemory:
         torch.addmm(self._bias, hidden.reshape(-1, 2 * self._size), self._weight, out=self.gates[part])
         new_hidden, new_cells = self.states[nodes].split(self._size, 1)
         out = {"h": new_hidden, "c": new_cells}
-        self._step.forward({"gates": self.gates[part]}, {"c": cells}, out, None)  # type: ignore[arg-type]
+        self._step.forward({"gates": self.gates[part]}, {"c": cells}, out, None)
         torch.mv(new_hidden, self._query, out=self.scores[part])
         self._count = part.stop
         return torch.arange(part.start, part.stop, device=left.device).view(left.shape)

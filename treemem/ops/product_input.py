@@ -10,12 +10,9 @@ import torch
 
 from treemem.ops.activation import ActivationName
 
-Shapes = Mapping[str, tuple[int, ...]]
-"""Shape of one node's state, by the name of the state."""
-
 
 class ProductInput(Protocol):
-    """How the inputs of a product are gathered from the children's states, and how their gradient is spread back.
+    """How the inputs of a product are gathered from the children's states.
 
     Attributes:
         features: whether a node's own features, where it has any, are read too; they stand behind the states.
@@ -33,19 +30,6 @@ class ProductInput(Protocol):
 
         Args:
             children: the children's states, ``[m, arity, ...]``.
-        """
-        ...
-
-    def spread(
-        self, gradient: torch.Tensor, arity: int, shapes: Shapes, children_gradient: dict[str, torch.Tensor]
-    ) -> None:
-        """Add the gradient of the inputs to the gradients of what was read; the inverse of ``gather``.
-
-        Args:
-            gradient: ``[m * copies, inputs]``; may be kept and overwritten.
-            arity: number of children.
-            shapes: of the states.
-            children_gradient: gradients of the children's states so far, ``[m, arity, ...]``; a missing one is zero.
         """
         ...
 
@@ -81,18 +65,6 @@ class ChildrenInOrder:
         hidden = children["h"].flatten(1)
         return torch.cat([hidden, children["S"][:, :, 0].flatten(1)], dim=1) if self.tops else hidden
 
-    def spread(
-        self, gradient: torch.Tensor, arity: int, shapes: Shapes, children_gradient: dict[str, torch.Tensor]
-    ) -> None:
-        if not self.tops:
-            _add(children_gradient, "h", gradient.view(-1, arity, *shapes["h"]))
-            return
-        width = arity * shapes["h"][0]
-        _add(children_gradient, "h", gradient[:, :width].unflatten(1, (arity, -1)))
-        if "S" not in children_gradient:
-            children_gradient["S"] = gradient.new_zeros(len(gradient), arity, *shapes["S"])
-        children_gradient["S"][:, :, 0] += gradient[:, width:].unflatten(1, (arity, -1))
-
 
 @dataclass(frozen=True)
 class ChildrenSum:
@@ -106,11 +78,6 @@ class ChildrenSum:
     def gather(self, children: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return children["h"].sum(1)
 
-    def spread(
-        self, gradient: torch.Tensor, arity: int, shapes: Shapes, children_gradient: dict[str, torch.Tensor]
-    ) -> None:
-        _add(children_gradient, "h", gradient[:, None].expand(-1, arity, -1))
-
 
 @dataclass(frozen=True)
 class EachChild:
@@ -123,11 +90,6 @@ class EachChild:
 
     def gather(self, children: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return children["h"].flatten(0, 1)
-
-    def spread(
-        self, gradient: torch.Tensor, arity: int, shapes: Shapes, children_gradient: dict[str, torch.Tensor]
-    ) -> None:
-        _add(children_gradient, "h", gradient.unflatten(0, (-1, arity)))
 
 
 @dataclass(frozen=True)
@@ -152,12 +114,6 @@ class StackRows:
             stacks = torch.nn.functional.pad(stacks, (0, 0, 0, 0, 0, 1))
         return stacks.flatten(2).flatten(0, 1)
 
-    def spread(
-        self, gradient: torch.Tensor, arity: int, shapes: Shapes, children_gradient: dict[str, torch.Tensor]
-    ) -> None:
-        by_row = gradient.unflatten(0, (-1, self.copies(arity)))[:, : self.rows]
-        _add(children_gradient, "S", by_row.unflatten(2, (arity, -1)).transpose(1, 2))
-
 
 @dataclass(frozen=True)
 class HiddenLayer:
@@ -176,10 +132,3 @@ class HiddenLayer:
 
     def copies(self, arity: int) -> int:
         return 1
-
-
-def _add(gradients: dict[str, torch.Tensor], name: str, value: torch.Tensor) -> None:
-    if name in gradients:
-        gradients[name] = gradients[name] + value
-    else:
-        gradients[name] = value

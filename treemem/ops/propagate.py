@@ -7,11 +7,15 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from treemem.checked_options import checked_choice
+from treemem.engines.autograd import run_autograd
 from treemem.errors import RecipeError
-from treemem.ops.cell import Cell, State, check_cell, is_split
+from treemem.ops.cell import Cell, State, check_cell
+from treemem.ops.native_levels import NotNative, run_native_levels
+from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 
-Engine = Literal["auto", "fused", "naive", "recursive", "autograd"]
+Engine = Literal["auto", "naive", "autograd", "native"]
+_FORMER = {"fused": "auto", "recursive": "autograd"}  # engines by the names that they once had
 
 
 class NodeStates(NamedTuple):
@@ -29,8 +33,8 @@ class NodeStates(NamedTuple):
 
 
 def checked_engine(engine: str) -> Engine:
-    """Return ``engine`` if it is one; raise :class:`RecipeError` if not."""
-    return checked_choice("engine", engine, get_args(Engine))
+    """Return ``engine``, or the present name of a former one; raise :class:`RecipeError` if it is none."""
+    return checked_choice("engine", _FORMER.get(str(engine), engine), get_args(Engine))
 
 
 def propagate(
@@ -43,11 +47,12 @@ def propagate(
 ) -> NodeStates:
     """The states of every node, from the leaves to the roots.
 
-    All engines give the same numbers and gradients. ``"fused"`` (what ``"auto"`` takes) runs level by level as one
-    node of the autograd graph; cells with the split form run whole levels at once, others are called once for each
-    segment (level, kind and arity), and so often their forward hooks fire. ``"naive"`` is DGL's message passing
-    and runs on a CPU only. ``"recursive"`` goes node by node, and it is what ``torch.export`` can follow: there
-    ``"auto"`` takes it.
+    All engines give the same numbers and gradients. ``"naive"`` is DGL's message passing and runs on a CPU only.
+    ``"autograd"`` runs level by level in plain torch: on any device, in any precision, with second derivatives, within
+    transforms of ``torch.func`` and under ``torch.export``. Cells with the split form run whole levels at once, others
+    are called once for each segment (level, kind and arity), and so often their forward hooks fire. ``"native"`` runs
+    level by level in C++ with a backward pass of its own: see :func:`treemem.ops.native_levels.run_native_levels`.
+    ``"auto"`` takes ``"native"`` where it can run, else ``"autograd"``.
 
     Args:
         cell: the composition function.
@@ -58,45 +63,43 @@ def propagate(
 
     Raises:
         CellError: the cell lacks a method, or returned states that are not what the protocol says.
-        RecipeError: an unknown engine, or one that ``torch.export`` cannot follow under it.
+        RecipeError: an unknown engine, or one that cannot run here; the message says why.
     """
     check_cell(cell)
     engine, schedule = checked_engine(engine), batch.schedule
-    if is_exporting():
-        if engine not in ("auto", "recursive"):
-            raise RecipeError(
-                f"torch.export cannot follow the engine {engine!r}, which writes in place or passes messages by DGL; "
-                "set the layer's engine to 'auto' or 'recursive'"
-            )
-        engine = "recursive"
-    if engine == "naive":
-        from treemem.ops.naive import run_naive
+    if engine != "naive":
+        states = run_rows(cell, schedule, leaf_inputs, inner_inputs, engine=engine)
+        return NodeStates(states, schedule.row_of_node, schedule.row_of_root)
+    if torch.compiler.is_exporting():
+        raise RecipeError(
+            "torch.export cannot follow the engine 'naive', which passes messages by DGL; set the layer's engine to "
+            "'auto' or 'autograd'"
+        )
+    from treemem.ops.naive import run_naive
 
-        states = run_naive(cell, batch, leaf_inputs, inner_inputs)
-        if schedule.shared:
-            roots = torch.nonzero(batch.graph.out_degrees() == 0).flatten()
-        else:
-            roots = schedule.node_of_row[schedule.row_of_root]
-        return NodeStates(states, torch.arange(batch.num_nodes), roots)
-    if engine == "recursive":
-        from treemem.ops.recursive import run_recursive
-
-        states = run_recursive(cell, schedule, leaf_inputs, inner_inputs)
-    elif engine == "autograd":
-        from treemem.engines.autograd import run_autograd
-
-        states = run_autograd(cell, schedule, leaf_inputs, inner_inputs)
-    elif is_split(cell) and getattr(cell, "step_pair", None):
-        from treemem.ops.levels import run_levels
-
-        states = run_levels(cell, schedule, leaf_inputs, inner_inputs)  # type: ignore[arg-type]
+    states = run_naive(cell, batch, leaf_inputs, inner_inputs)
+    if schedule.shared:
+        roots = torch.nonzero(batch.graph.out_degrees() == 0).flatten()
     else:
-        from treemem.ops.segments import run_segments
-
-        states = run_segments(cell, schedule, leaf_inputs, inner_inputs)
-    return NodeStates(states, schedule.row_of_node, schedule.row_of_root)
+        roots = schedule.node_of_row[schedule.row_of_root]
+    return NodeStates(states, torch.arange(batch.num_nodes), roots)
 
 
-def is_exporting() -> bool:
-    """Return whether ``torch.export`` follows what is run; False on a torch that cannot tell."""
-    return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()
+def run_rows(
+    cell: Cell,
+    schedule: Schedule,
+    leaf_inputs: torch.Tensor,
+    inner_inputs: torch.Tensor | None = None,
+    *,
+    engine: Literal["auto", "autograd", "native"] = "auto",
+) -> State:
+    """The states of all rows of a schedule, each ``[rows, ...]``; see :func:`propagate`."""
+    if engine != "autograd":
+        try:
+            return run_native_levels(cell, schedule, leaf_inputs, inner_inputs)
+        except NotNative as reason:
+            if engine == "native":
+                raise RecipeError(
+                    f"the engine 'native' cannot run here: {reason}; set the layer's engine to 'auto' or 'autograd'"
+                ) from None
+    return run_autograd(cell, schedule, leaf_inputs, inner_inputs)

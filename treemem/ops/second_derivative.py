@@ -37,8 +37,8 @@ def save_for_backward(ctx: Any, *tensors: torch.Tensor | None) -> None:
 
 
 def once_differentiable(
-    what: str = "the fused engine",
-    remedy: str = "choose the layer's engine 'recursive', or 'naive' if it has no engine 'recursive'",
+    what: str = "this engine",
+    remedy: str = "set the layer's engine to 'autograd', or to 'naive' if it has no engine 'autograd'",
 ) -> Callable[[Callable[..., Gradients]], Callable[..., Gradients]]:
     """Return a decorator for the ``backward`` of an autograd function, ``(ctx, saved, *gradients)``.
 
@@ -115,18 +115,18 @@ def active_transforms() -> set[str]:
     return {each.key().name for each in torch._C._functorch.get_interpreter_stack() or ()}
 
 
-def refuse_transforms(what: str = "the fused engine", remedy: str = "; set layer.engine to 'recursive'") -> None:
+def refuse_transforms(what: str = "this engine", remedy: str = "; set layer.engine to 'naive'") -> None:
     """Raise RuntimeError within a transform of ``torch.func``, which ``what`` does not support."""
     if active_transforms():
         raise RuntimeError(f"{what} does not run within torch.func transforms and forward-mode AD{remedy}")
 
 
 def refuse_transforms_unless_naive(engine: str) -> None:
-    """Raise RuntimeError within ``vmap``, or with a fused engine within another transform of ``torch.func``.
+    """Raise RuntimeError within ``vmap``, and within other transforms of ``torch.func`` with other engines than naive.
 
     This is for networks that choose their trees: what they compute depends on the numbers, which ``vmap`` hides.
     """
     if "Vmap" in active_transforms():
         raise RuntimeError("a layer that chooses its trees does not run within vmap, on any engine; use a loop")
     if engine != "naive":
-        refuse_transforms(remedy="; set layer.engine to 'naive'")
+        refuse_transforms()

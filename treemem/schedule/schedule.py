@@ -62,6 +62,7 @@ class Schedule:
         function: int64 ``[inner rows]``, index of the label into ``vocabulary.labels``; -1 if a graph does not give it.
         value: float64 ``[leaf rows]``, of a number leaf, NaN for any other leaf.
         shared: whether equal subtrees have the same row.
+        child_here: ``child`` as it was on the CPU; None for a schedule that was never moved.
     """
 
     num_rows: int
@@ -77,6 +78,7 @@ class Schedule:
     function: torch.Tensor
     value: torch.Tensor
     shared: bool
+    child_here: NDArray[np.int64] | None = None
 
     @classmethod
     def from_index(
@@ -228,7 +230,11 @@ class Schedule:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
         moved = to_device_together(list(tensors.values()), device)
-        return replace(self, **dict(zip(tensors, moved, strict=True)))  # type: ignore[arg-type]
+        return replace(self, **dict(zip(tensors, moved, strict=True)), child_here=self.child_of_rows())  # type: ignore[arg-type]
+
+    def child_of_rows(self) -> NDArray[np.int64]:
+        """``child`` for the host; it waits for the device only if the schedule was made there."""
+        return self.child.cpu().numpy() if self.child_here is None else self.child_here
 
     def __repr__(self) -> str:
         return (

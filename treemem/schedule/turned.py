@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from treemem.device_copy import plain_tensors
 from treemem.errors import GraphError
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
@@ -32,7 +33,8 @@ def turned_batch(batch: TreeBatch, by_kind: bool = True) -> TreeBatch:
     """
     known = _turned.setdefault(batch.schedule, {})
     if by_kind not in known:
-        known[by_kind] = _turn(batch, by_kind)
+        with plain_tensors():
+            known[by_kind] = _turn(batch, by_kind)
     return known[by_kind]
 
 

@@ -37,7 +37,7 @@ def filling_scores(
 
     Both engines give the same scores up to rounding. ``"whole"`` scores every filled equation as a tree. ``"paths"``
     runs the nodes on the path from a blank to the root of its side for each candidate, and all others once; it needs a
-    network whose states depend on subtrees only, on the fused engine. ``"auto"`` uses it if it can.
+    network whose states depend on subtrees only, on another engine than ``"naive"``. ``"auto"`` uses it if it can.
 
     Args:
         model: a network with the head of equation verification.
@@ -77,8 +77,8 @@ def _no_paths(model: Model) -> str:
     network = model.encoder
     if not isinstance(network, TreeNetwork) or network.down is not None or network.input_size is not None:
         return "its states depend on more than the subtree below"
-    if network.engine not in ("auto", "fused"):
-        return f"its engine is {network.engine!r}; set it to 'fused'"
+    if network.engine == "naive":
+        return "its engine is 'naive'; set it to 'auto'"
     return ""
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
-from treemem.ops.affine import Affine
+from treemem.ops.affine import Affine, linear
 from treemem.ops.cell import Product, State
-from treemem.ops.levels import run_levels
+from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import ChildrenInOrder
-from treemem.ops.tree_lstm import TreeLSTMStepPair
+from treemem.ops.propagate import run_rows
+from treemem.ops.tree_lstm import native_tree_lstm, tree_lstm_step
 from treemem.schedule.schedule import Schedule
 
 
@@ -20,11 +23,11 @@ def compose_levels(leaves: torch.Tensor, schedule: Schedule, cell: Affine) -> St
         schedule: the rows; inner ones have two children.
         cell: see :func:`treemem.ops.disjoint_tree_lstm.weights.compose`.
     """
-    return run_levels(_Cell(cell), schedule, leaves, None)  # type: ignore[arg-type]
+    return run_rows(_Cell(cell), schedule, leaves)
 
 
 class _Cell:
-    """What levels need of a cell. Leaves are their inputs; inner nodes are composed."""
+    """Leaves are their inputs; inner nodes are what ``compose`` in ``weights.py`` makes of their children."""
 
     def __init__(self, cell: Affine) -> None:
         self._cell = cell
@@ -33,11 +36,18 @@ class _Cell:
         hidden, cell = x.chunk(2, 1)
         return {"h": hidden, "c": cell}
 
+    def __call__(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        hidden, cell = tree_lstm_step(linear(children["h"].flatten(1), self._cell), children["c"])
+        return {"h": hidden, "c": cell.tanh()}
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        return iter(())
+
     def products(self, arity: int) -> tuple[Product, ...]:
         return (Product("gates", "gates", ChildrenInOrder(), None),)
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         return {"gates": (self._cell.weight[None], self._cell.bias[None])}
 
-    def step_pair(self, arity: int) -> TreeLSTMStepPair:
-        return TreeLSTMStepPair(arity, self._cell.weight.shape[1] // 2, bounded=True)
+    def native_step(self, arity: int) -> NativeStep:
+        return native_tree_lstm(0.0, bounded=True)

@@ -1,8 +1,7 @@
-"""The step of a gated recursive cell with its backward pass written by hand."""
+"""The step of a gated recursive cell in C++, and in torch with its backward pass written by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -10,7 +9,6 @@ import torch
 from treemem.ops.activation import sigmoid_backward
 from treemem.ops.affine import EPSILON
 from treemem.ops.cell import State
-from treemem.ops.children import Children
 from treemem.ops.native_levels import NativeStep
 
 _LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward
@@ -18,8 +16,13 @@ _LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward
 _SOURCE = Path(__file__).with_name("fused.cpp")
 
 
+def native_gated_recursive(hidden_size: int) -> NativeStep:
+    """:func:`treemem.ops.gated_recursive.gated_recursive_step`; its second product is called ``gates``."""
+    return NativeStep(_SOURCE, kept_width=hidden_size + 1, learned="norm")
+
+
 class GatedRecursiveStepPair:
-    """:func:`treemem.ops.gated_recursive.gated_recursive_step` as a step pair that learns.
+    """:func:`treemem.ops.gated_recursive.gated_recursive_step` as a forward and a backward pass.
 
     The forward pass turns the preactivations into the gates, in place. The product is called ``gates``.
 
@@ -30,19 +33,12 @@ class GatedRecursiveStepPair:
     """
 
     def __init__(self, arity: int, hidden_size: int, gain: torch.Tensor, bias: torch.Tensor) -> None:
-        self.kept: Mapping[str, tuple[int, ...]] = {"mixed": (hidden_size,), "mean": (1,), "rstd": (1,)}
-        self.learned = "norm"
         self._gain, self._bias = gain, bias
         self._children = (arity, hidden_size)
         self._sizes = [arity * hidden_size, hidden_size, hidden_size]
         self._num_gates = (arity + 1) * hidden_size
 
-    @property
-    def native(self) -> NativeStep:
-        """The same step in C++."""
-        return NativeStep(_SOURCE, kept_width=self._children[1] + 1, learned=self.learned)
-
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> None:
+    def forward(self, products: State, children: State, out: State, kept: State | None) -> None:
         """Write ``h``."""
         blocks, hidden = products["gates"], children["h"]
         blocks[:, : self._num_gates].sigmoid_()
@@ -57,7 +53,7 @@ class GatedRecursiveStepPair:
             kept["rstd"].copy_(rstd)
 
     def backward(
-        self, products: State, children: Children, states: State, kept: State, memo: None, gradient: State
+        self, products: State, children: State, states: State, kept: State, memo: None, gradient: State
     ) -> State:
         """Overwrite the gates with the gradients of their preactivations and return those of the children's ``h``."""
         gates, candidate_gate, candidate = products["gates"].split_with_sizes(self._sizes, 1)

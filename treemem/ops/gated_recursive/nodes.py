@@ -192,7 +192,7 @@ class _TorchNodes(GatedNodes):
             if keep is not None:
                 hidden *= keep
             torch.addmm(gate_bias, hidden, gate_weight.t(), out=gates)
-            self._step().forward({"gates": gates}, {"h": children}, {"h": state}, self._of_norm(part))  # type: ignore[arg-type]
+            self._step().forward({"gates": gates}, {"h": children}, {"h": state}, self._of_norm(part))
 
     def backward(self, d_states: torch.Tensor, begin: int, *ends: int) -> None:
         hidden_weight, _, gate_weight, _ = self._weights[:4]
@@ -201,7 +201,7 @@ class _TorchNodes(GatedNodes):
             before, _, gates = (each[part] for each in self.kept[:3])
             d_state = {"h": d_states[self.first + at : self.first + end]}
             of_children = {"h": self.states[rows]}
-            found = self._step().backward({"gates": gates}, of_children, {}, self._of_norm(part), None, d_state)  # type: ignore[arg-type]
+            found = self._step().backward({"gates": gates}, of_children, {}, self._of_norm(part), None, d_state)
             d_children = found["h"].flatten(1)
             d_hidden = gates @ gate_weight
             if self.keep is not None:

@@ -208,7 +208,7 @@ class _CellBackward:
         own_cells = (states if pairs is None else _rows(states, pairs))[:, self._size :]
         d_cells = self._step.backward(
             {"gates": d_gates},
-            {"c": cells},  # type: ignore[arg-type]
+            {"c": cells},
             {"c": own_cells},
             {},
             None,

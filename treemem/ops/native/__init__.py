@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -41,11 +41,9 @@ TYPE_NAMES = {torch.float32: "float", torch.float64: "double"}
 
 
 def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: str) -> ctypes.CDLL | None:
-    """Return the compiled functions of a source, or None if they cannot be used.
+    """Return the compiled functions of a source, or None if they cannot be used, see :func:`why_not_native`.
 
-    They need a C++ compiler, unless compiling is switched off, and tensors on a CPU of one type, float32 or float64.
-    They run neither under autocast nor within transforms of ``torch.func``, forward-mode AD or a mode that sees
-    each operation. Their products of matrices are as exact as :func:`torch.set_float32_matmul_precision` says.
+    Their products of matrices are as exact as :func:`torch.set_float32_matmul_precision` says.
 
     The compiled file is kept in ``~/.cache/treemem`` (or ``$XDG_CACHE_HOME/treemem``) for other processes; see
     ``kept_libraries.py``. If compiling fails, there is one warning.
@@ -54,27 +52,41 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
 
     Args:
         source: the file.
-        tensors: what the functions read, at least one tensor.
+        tensors: what the functions read.
         definitions: macros for the compiler, such as ``"REAL=float"``.
     """
-    if not native_wanted() or torch.is_autocast_enabled("cpu"):
+    read = list(tensors)
+    if why_not_native(read) is not None:
         return None
-    transformed = getattr(torch._C, "_are_functorch_transforms_active", None)
-    if transformed is not None and transformed():
-        return None
-    if forward_ad._current_level >= 0:  # C++ would lose the tangents
-        return None
-    if torch._C._len_torch_dispatch_stack():  # a mode that must see each operation, such as one that traces
-        return None
-    first, *others = tensors
-    if any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in (first, *others)):
-        return None
-    if first.dtype not in TYPE_NAMES or any(each.device.type != "cpu" for each in (first, *others)):
-        return None
-    if any(each.dtype != first.dtype for each in others):
-        return None
-    parts = bfloat16_parts() if first.dtype == torch.float32 else 0
+    parts = bfloat16_parts() if read[0].dtype == torch.float32 else 0
     return _library(source, *definitions, *([f"BFLOAT16_PARTS={parts}"] if parts else []))
+
+
+def why_not_native(tensors: Sequence[torch.Tensor]) -> str | None:
+    """Return why no C++ may run on some tensors, at least one; None if it may.
+
+    It needs a C++ compiler, unless compiling is switched off, and tensors on a CPU of one type, float32 or float64. It
+    runs neither under autocast nor within transforms of ``torch.func``, forward-mode AD or a mode that sees each
+    operation, such as that of ``torch.export``.
+    """
+    if not native_wanted():
+        return "there is no C++ compiler that works, or compiling is switched off"
+    if torch.is_autocast_enabled("cpu"):
+        return "C++ does not run under autocast"
+    transformed = getattr(torch._C, "_are_functorch_transforms_active", None)
+    if (transformed is not None and transformed()) or forward_ad._current_level >= 0:  # C++ would lose the tangents
+        return "C++ does not run within transforms of torch.func and forward-mode AD"
+    if torch._C._len_torch_dispatch_stack():
+        return "C++ does not run in a mode of torch that must see each operation, such as that of torch.export"
+    for each in tensors:
+        if type(each) not in (torch.Tensor, torch.nn.Parameter):
+            return f"C++ does not run on a {type(each).__name__}"
+        if each.device.type != "cpu":
+            return f"C++ runs on a CPU, and the layer is on {each.device}"
+        if each.dtype not in TYPE_NAMES or each.dtype != tensors[0].dtype:
+            names = sorted({str(own.dtype).removeprefix("torch.") for own in tensors})
+            return f"C++ runs in float32 or in float64, not in {' and '.join(names)}"
+    return None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The step of an n-ary Tree-LSTM with its backward pass written by hand."""
+"""The step of an n-ary Tree-LSTM in C++, and in torch with its backward pass written by hand."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ from pathlib import Path
 import torch
 
 from treemem.ops.activation import sigmoid_backward, tanh_backward
-from treemem.ops.cell import Memo, State, StepPair
-from treemem.ops.children import Children
+from treemem.ops.cell import State
 from treemem.ops.native_levels import NativeStep
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 
 
-class TreeLSTMStepPair(StepPair):
-    """:func:`treemem.ops.tree_lstm.tree_lstm_step` as a step pair (:class:`treemem.ops.cell.StepPair`).
+def native_tree_lstm(dropout: float, *, bounded: bool = False) -> NativeStep:
+    """:func:`treemem.ops.tree_lstm.tree_lstm_step`; its product is called ``gates``.
+
+    Args:
+        dropout: probability that an entry of ``u`` is dropped.
+        bounded: whether a node hands ``tanh(c)`` to its parent as ``c``.
+    """
+    return NativeStep(_SOURCE, (int(bounded),), dropout)
+
+
+class TreeLSTMStepPair:
+    """:func:`treemem.ops.tree_lstm.tree_lstm_step` as a forward and a backward pass.
 
     The forward pass turns the preactivations into the gates, in place. The product is called ``gates``.
 
@@ -34,12 +43,7 @@ class TreeLSTMStepPair(StepPair):
         self._num_gates = (arity + 2) * hidden_size
         self.hidden_size = hidden_size
 
-    @property
-    def native(self) -> NativeStep:
-        """The same step in C++."""
-        return NativeStep(_SOURCE, (int(self.bounded),), self.dropout)
-
-    def forward(self, products: State, children: Children, out: State, kept: State | None) -> Memo:
+    def forward(self, products: State, children: State, out: State, kept: State | None) -> torch.Tensor | None:
         """Write ``h`` and ``c``; return the dropout mask."""
         blocks, cells, cell = products["gates"], children["c"], out["c"]
         blocks[:, : self._num_gates].sigmoid_()
@@ -55,7 +59,13 @@ class TreeLSTMStepPair(StepPair):
         return mask
 
     def backward(
-        self, products: State, children: Children, states: State, kept: State, memo: Memo, gradient: State
+        self,
+        products: State,
+        children: State,
+        states: State,
+        kept: State,
+        memo: torch.Tensor | None,
+        gradient: State,
     ) -> State:
         """Overwrite the gates with the gradients of their preactivations and return those of the children's ``c``."""
         blocks, cells, d_hidden = products["gates"], children["c"], gradient["h"]

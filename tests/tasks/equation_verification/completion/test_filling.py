@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from engine_parity import needs_dgl
 from numpy.typing import NDArray
 from toy_task import MoreX
 
@@ -103,15 +104,16 @@ def test_sequence_networks_are_completed_whole(untrained) -> None:
         list(filling_scores(model, equations.forest, equations.blanks, engine="paths"))
 
 
-def test_on_other_engines_of_networks_equations_are_completed_whole(untrained) -> None:
+@needs_dgl
+def test_on_the_naive_engine_equations_are_completed_whole(untrained) -> None:
     few = Candidates(make_candidates().forest[:30], np.arange(30))
     equations = blank_out(Forest.from_trees([parse_equation("x = x")]), few)
     forest, blanks, model = equations.forest, equations.blanks, untrained()
-    (fused,) = filling_scores(model, forest, blanks, few, engine="paths")
-    model.encoder.engine = "recursive"
-    (recursive,) = filling_scores(model, forest, blanks, few)
-    np.testing.assert_allclose(recursive, fused, rtol=0, atol=1e-10)
-    with pytest.raises(RecipeError, match="its engine is 'recursive'; set it to 'fused'"):
+    (by_paths,) = filling_scores(model, forest, blanks, few, engine="paths")
+    model.encoder.engine = "naive"
+    (whole,) = filling_scores(model, forest, blanks, few)
+    np.testing.assert_allclose(whole, by_paths, rtol=0, atol=1e-10)
+    with pytest.raises(RecipeError, match="its engine is 'naive'; set it to 'auto'"):
         list(filling_scores(model, forest, blanks, few, engine="paths"))
 
 
