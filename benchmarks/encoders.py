@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
+from benchmarks.published_ordered_memory import published_ordered_memory
 from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
 from treemem import Vocabulary
 from treemem.nn import (
@@ -36,39 +37,8 @@ from treemem.nn.step_cells import run_cell
 from treemem.ops import compile_steps
 from treemem.ops.matmul_precision import matmul_precision
 from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
-from treemem.ops.ordered_memory import Dropouts, OrderedMemoryWeights, ordered_memory
-from treemem.ops.ordered_memory.naive import Attention, attend, cell, layer_norm, linear
+from treemem.ops.ordered_memory import Dropouts, ordered_memory
 from treemem.ops.sequence_lengths import entry_of_each
-
-
-def published_ordered_memory(
-    inputs: Tensor, lengths: Tensor, weights: OrderedMemoryWeights, slots: int, rate: float
-) -> Tensor:
-    """The loop of Shen et al. 2019: all sequences to the end of the longest, slots that any of them reaches.
-
-    Returns:
-        The outputs at the last tokens, ``[sequences, hidden_size]``.
-    """
-    dropouts = Dropouts(rate, rate)
-    projected = layer_norm(linear(inputs, weights.input), weights.input_norm)
-    memory = candidates = projected.new_zeros(len(inputs), slots, projected.shape[2])
-    pointers = projected.new_zeros(len(inputs), slots)
-    attention = Attention(pointers, torch.zeros_like(pointers), torch.ones_like(pointers))
-    outputs = []
-    for step, new in enumerate(projected.unbind(1)):
-        if step:
-            attention = attend(new, candidates, pointers, weights, dropouts)
-        onward = attention.backward[:, :, None]
-        memory = memory * (1 - onward) + candidates * onward
-        state, composed = new, []
-        for slot, reached in enumerate((attention.forward > 0).any(0).tolist()):
-            if reached:
-                share = attention.forward[:, slot, None]
-                state = new * (1 - share) + cell(state, memory[:, slot], weights.cell, dropouts) * share
-            composed.append(state)
-        candidates, pointers = torch.stack(composed, 1), attention.pointers
-        outputs.append(state)
-    return entry_of_each(torch.stack(outputs, 1), lengths - 1)
 
 
 class OrderedMemoryProducts:
@@ -146,7 +116,7 @@ def ordered_memory_batch(maps: MemoryMaps, inputs: Tensor, lengths: Tensor, slot
     assert cumulative is not None
     others = {
         "published-loop": lambda rate: published_ordered_memory(inputs, lengths, maps.weights(), slots, rate),
-        "uncompiled": partial(run, engine="stepwise"),
+        "uncompiled": partial(run, engine="naive"),
         "skipping": partial(run, engine="fused", skip=1e-5),
         **with_shorter_products(partial(run, engine="fused")),
         "products": OrderedMemoryProducts(cumulative, lengths, maps),

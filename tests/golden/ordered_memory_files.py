@@ -11,12 +11,11 @@ from golden.stack_tree_networks import Arrays
 
 from treemem.nn import OrderedMemory
 from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryPadding
-from treemem.ops.ordered_memory import OrderedMemoryEngine
-from treemem.ops.ordered_memory.naive import attend, naive_steps, slot_scores
+from treemem.ops.ordered_memory import OrderedMemoryEngine, naive
 from treemem.trees.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["word"], [("f", 2)])
-ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "stepwise", "fused")
+ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "fused")
 WEIGHTS = {
     "W_in": "input_map.weight",
     "b_in": "input_map.bias",
@@ -37,16 +36,7 @@ WEIGHTS = {
     "W2": "gate_map.weight",
     "b2": "gate_map.bias",
 }
-OF_STEPS = {
-    "xt": "projected",
-    "cp": "forward",
-    "rcp": "backward",
-    "p_raw": "raw_pointers",
-    "p": "pointers",
-    "M": "memory",
-    "Mhat": "candidates",
-    "o": "outputs",
-}
+OF_STEPS = ("xt", "cp", "rcp", "p_raw", "p", "M", "Mhat", "o")
 
 
 def check_right_padded(arrays: Arrays) -> None:
@@ -90,15 +80,16 @@ def check_attention(arrays: Arrays) -> None:
     maps = MemoryMaps(size, size, "gated").double()
     _load(maps, arrays)
     new, candidates, pointers = (torch.from_numpy(arrays[name]) for name in ("x", "Mhat_prev", "p_prev"))
-    found = attend(new, candidates, pointers, maps.weights())
+    query, candidates = naive.queries_of(new, maps.weights().attention), candidates.transpose(0, 1)
+    found = naive.attend(query, candidates, pointers.t().cumsum(0), maps.weights().attention)
     results = {
-        "logits_scaled": slot_scores(new, candidates, maps.weights()),
+        "logits_scaled": naive.slot_scores(query, candidates, maps.weights().attention),
         "p": found.pointers,
-        "cum_fwd": found.forward,
-        "cum_bwd": found.backward,
+        "cum_fwd": found.cumulative,
+        "cum_bwd": found.onward,
     }
     for name, value in results.items():
-        same(value, arrays[name], name)
+        same(value.t(), arrays[name], name)
     assert arrays.keys() == {*(WEIGHTS.keys() & arrays.keys()), *results, "x", "Mhat_prev", "p_prev"}
 
 
@@ -129,11 +120,33 @@ def _check_sequences(arrays: Arrays, layer: OrderedMemory) -> None:
 
 
 def _check_steps(arrays: Arrays, layer: OrderedMemory) -> None:
-    """Every array of every step, at padding too."""
-    inputs, present = torch.from_numpy(arrays["X"]).transpose(0, 1), torch.from_numpy(arrays["mask"]).t()
-    steps = naive_steps(inputs, present, layer.forward_memory.weights(), layer.slots)
-    for name, place in OF_STEPS.items():
-        same(getattr(steps, place).transpose(0, 1), arrays[name], name)
+    """Every array of every step, at padding too: there the authors' code goes on from an empty memory."""
+    weights, slots = layer.forward_memory.weights(), layer.slots
+    projected = naive.project(torch.from_numpy(arrays["X"]), weights)  # [longest, sequences, hidden_size]
+    present = torch.from_numpy(arrays["mask"])[..., None]
+    memory = candidates = projected.new_zeros(slots, *projected.shape[1:])
+    pointers = projected.new_zeros(slots, projected.shape[1])
+    attention, onward = naive.Attention.of(pointers), torch.ones_like(pointers)
+    for step, new in enumerate(projected):
+        if step:
+            query = naive.queries_of(new, weights.attention)
+            attention = naive.attend(query, candidates, pointers.cumsum(0), weights.attention)
+            onward = attention.onward
+        memory = torch.lerp(memory, candidates, onward[:, :, None]) * present[step]
+        candidates = naive.compose(new, memory, attention.cumulative, weights.cell) * present[step]
+        pointers = attention.pointers * present[step, :, 0]
+        found = {
+            "xt": new,
+            "cp": attention.cumulative.t(),
+            "rcp": onward.t(),
+            "p_raw": attention.pointers.t(),
+            "p": pointers.t(),
+            "M": memory.transpose(0, 1),
+            "Mhat": candidates.transpose(0, 1),
+            "o": candidates[-1],
+        }
+        for name in OF_STEPS:
+            same(found[name], arrays[name][step], f"{name} of step {step}")
 
 
 def _left_aligned(values: torch.Tensor | object, mask: object) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,17 +1,27 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from toy_task import MoreX, toy_data
 from tree_strategies import VOCABULARY, random_forest
 
+import treemem
 from treemem.errors import RecipeError
+from treemem.networks import NetworkConfig
 from treemem.nn import OrderedMemory
+from treemem.runs import TrainingOptions, fit
 from treemem.schedule.tree_batch import TreeBatch
 
-VARIANTS: list[dict[str, Any]] = [{}, {"bidirectional": True}, {"cell": "rnn"}, {"engine": "naive", "slots": 3}]
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"bidirectional": True, "score": "tanh"},
+    {"cell": "rnn"},
+    {"engine": "naive", "slots": 3},
+]
 
 
 def new_layer(seed: int = 0, **options: Any) -> OrderedMemory:
@@ -198,3 +208,18 @@ def test_products_in_half_precision_leave_states_in_single(options: dict[str, An
     torch.testing.assert_close(found.encoding, exact, rtol=0, atol=0.1)
     found.encoding.sum().backward()
     assert all(parameter.grad is not None for parameter in layer.forward_memory.parameters())
+
+
+def test_the_score_of_the_paper_is_recorded_and_loaded(tmp_path: Path) -> None:
+    network = NetworkConfig("OrderedMemory", {"hidden_size": 6, "slots": 4, "score": "tanh"})
+    options = TrainingOptions(epochs=1, accelerator="cpu", learning_rate=0.01)
+    model = fit(MoreX(), network, toy_data(40), options, output=tmp_path / "run", progress=False).model
+    again = treemem.load(tmp_path / "run")
+    assert again.encoder.options["score"] == "tanh"
+    maps = again.encoder.forward_memory
+    assert maps.attention_map.weight.shape == (6, 12)
+    assert "forward_memory.query_map.weight" not in again.encoder.state_dict()
+    assert (again.predict(toy_data(20)) == model.predict(toy_data(20))).all()
+    other = network.replace(score="layer_norm").build(MoreX().vocabulary)
+    assert other.options["score"] == "layer_norm"
+    assert "forward_memory.query_map.weight" in other.state_dict()

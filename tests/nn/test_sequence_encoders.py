@@ -46,7 +46,7 @@ NETWORKS = [
     NetworkConfig("UniversalTransformer", {"num_steps": 3, "num_heads": 2, "read": "last", "embedding_bound": 0.1}),
     NetworkConfig("UniversalTransformer", {"num_steps": 4, "num_heads": 2, "act": True}),
     NetworkConfig("OrderedMemory", {"slots": 4, "embedding_size": 5, "dropout": 0.1, "memory_dropout": 0.1}),
-    NetworkConfig("OrderedMemory", {"slots": 3, "cell": "rnn", "engine": "naive", "input_dropout": 0.1}),
+    NetworkConfig("OrderedMemory", {"slots": 3, "cell": "rnn", "score": "tanh", "engine": "naive"}),
     NetworkConfig("EfficientBeamTreeGRC", {"beam_size": 3, "scored_size": 2, "embedding_size": 5, "dropout": 0.1}),
     NetworkConfig("BeamTreeGRC", {"beam_size": 2, "noise": False, "engine": "naive"}),
     NetworkConfig("BeamTreeGRC", {"beam_size": 3, "top_k": "onesoft", "dropout": 0.1}),

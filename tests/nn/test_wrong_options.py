@@ -104,6 +104,7 @@ LAYERS = [
     (OrderedMemory, {"memory_dropout": -1}, "memory_dropout must be a probability"),
     (OrderedMemory, {"padding": "rigth"}, "padding='rigth' is none of right, right flipped, left; did you mean right"),
     (OrderedMemory, {"cell": "gatd"}, "cell='gatd' is none of gated, rnn; did you mean gated"),
+    (OrderedMemory, {"score": "tan"}, "score='tan' is none of layer_norm, tanh; did you mean tanh"),
     (OrderedMemory, {"bidirectional": "yes"}, "bidirectional must be True or False, not 'yes'"),
     (EfficientBeamTreeGRC, {"beam_size": 0}, "beam_size must be at least 1, not 0"),
     (EfficientBeamTreeGRC, {"beam_size": 10**8}, "beam_size must be at most 100000"),

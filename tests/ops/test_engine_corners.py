@@ -209,7 +209,7 @@ def test_the_naive_engine_runs_within_vmap(layer_class: Any) -> None:
         torch.testing.assert_close(gradient, other)
 
 
-@pytest.mark.parametrize("engine", ["auto", "stepwise", "naive"])
+@pytest.mark.parametrize("engine", ["auto", "naive"])
 def test_the_ordered_memory_runs_within_vmap(engine: Any) -> None:
     roots, weights = of_each(OrderedMemory(3, VOCABULARY, slots=4, engine=engine).double(), batch())
     found = torch.func.vmap(roots)(weights)

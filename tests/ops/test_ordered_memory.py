@@ -5,14 +5,14 @@ import torch
 from engine_parity import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ordered_memory_runs import SIZE, new_inputs, new_maps, results
+from ordered_memory_runs import SIZE, ByHand, new_inputs, new_maps, results
 
-from treemem.nn.ordered_memory import OrderedMemoryCell
-from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, OrderedMemoryEngine, naive, ordered_memory, stepwise
-from treemem.ops.ordered_memory.dropout import dropped_by_bits
+from treemem.nn.ordered_memory import OrderedMemoryCell, OrderedMemoryScore
+from treemem.ops.ordered_memory import Dropouts, OrderedMemoryEngine, naive, ordered_memory
 
-ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "stepwise", "fused")
+ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "fused")
 
+MAPS = [("gated", "layer_norm"), ("gated", "tanh"), ("rnn", "layer_norm"), ("rnn", "tanh")]
 LENGTHS = {
     "ragged": [5, 9, 1, 3, 9, 2],
     "equal": [6, 6, 6],
@@ -27,17 +27,38 @@ LENGTHS = {
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
 @pytest.mark.parametrize("slots", [1, 2, 5])
-@pytest.mark.parametrize("cell", ["gated", "rnn"])
-def test_engines_are_naive_in_every_output_and_gradient(
-    lengths: list[int], slots: int, cell: OrderedMemoryCell
+@pytest.mark.parametrize(("cell", "score"), MAPS)
+def test_fused_is_naive_in_every_output_and_gradient(
+    lengths: list[int], slots: int, cell: OrderedMemoryCell, score: OrderedMemoryScore
 ) -> None:
-    for sharpness in (1.0, 40.0):
-        maps, inputs = new_maps(cell, sharpness), new_inputs(lengths)
+    for sharpness, skip in ((1.0, 0.0), (40.0, 0.0), (40.0, 1e-3)):
+        maps, inputs = new_maps(cell, sharpness, score=score), new_inputs(lengths)
         for begins_empty in (None, [bool(index % 2) for index in range(len(lengths))]):
-            found = {engine: results(maps, inputs, lengths, slots, engine, begins_empty) for engine in ENGINES}
-            for engine in ("stepwise", "fused"):
-                what = f"{engine}, sharpness {sharpness}, begins_empty {begins_empty}"
-                assert_same(found[engine], found["naive"], what)
+            found = {
+                engine: results(maps, inputs, lengths, slots, engine, begins_empty, skip=skip) for engine in ENGINES
+            }
+            what = f"sharpness {sharpness}, skip {skip}, begins_empty {begins_empty}"
+            assert_same(found["fused"], found["naive"], what)
+
+
+@pytest.mark.parametrize(("cell", "score"), MAPS)
+@pytest.mark.parametrize("sharpness", [1.0, 150.0])
+@pytest.mark.parametrize("begins_empty", [False, True])
+def test_engines_compute_the_equations(
+    cell: OrderedMemoryCell, score: OrderedMemoryScore, sharpness: float, begins_empty: bool
+) -> None:
+    """With sharp scores, slots out of reach have by far the highest ones, and slots fall below the threshold."""
+    lengths = [12, 5]
+    inputs = new_inputs(lengths)
+    for seed in range(3):
+        maps = new_maps(cell, sharpness, seed, score)
+        found = {engine: results(maps, inputs, lengths, 4, engine, [False, begins_empty]) for engine in ENGINES}
+        for row, length in enumerate(lengths):
+            expected = ByHand(maps).outputs(inputs[row, :length], 4, begins_empty=begins_empty and row == 1)
+            for engine in ENGINES:
+                for name, values in zip(("outputs", "pointers", "cumulative"), expected, strict=True):
+                    golden = torch.tensor(values, dtype=torch.float64)
+                    torch.testing.assert_close(found[engine][name][row, :length], golden, rtol=0, atol=1e-9)
 
 
 @settings(max_examples=40)
@@ -46,104 +67,95 @@ def test_engines_are_naive_in_every_output_and_gradient(
     slots=st.integers(1, 8),
     sharpness=st.sampled_from([1.0, 10.0, 100.0, 1000.0]),
     seed=st.integers(0, 1000),
+    score=st.sampled_from(["layer_norm", "tanh"]),
 )
-def test_engines_are_naive_for_any_lengths_slots_and_sharpness(
-    lengths: list[int], slots: int, sharpness: float, seed: int
+def test_fused_is_naive_for_any_lengths_slots_and_sharpness(
+    lengths: list[int], slots: int, sharpness: float, seed: int, score: OrderedMemoryScore
 ) -> None:
-    maps, inputs = new_maps("gated", sharpness, seed), new_inputs(lengths, seed)
+    maps, inputs = new_maps("gated", sharpness, seed, score), new_inputs(lengths, seed)
     found = {engine: results(maps, inputs, lengths, slots, engine) for engine in ENGINES}
     for name, value in found["naive"].items():
         scale = max(1.0, float(value.abs().max())) if value.numel() else 1.0
-        for engine in ("stepwise", "fused"):
-            torch.testing.assert_close(found[engine][name], value, rtol=0, atol=1e-10 * scale * max(1.0, sharpness))
+        torch.testing.assert_close(found["fused"][name], value, rtol=0, atol=1e-10 * scale * max(1.0, sharpness))
 
 
-@pytest.mark.parametrize("cell", ["gated", "rnn"])
-def test_gradients_pass_gradcheck(cell: OrderedMemoryCell) -> None:
-    maps, lengths = new_maps(cell), torch.tensor([4, 2])
+@pytest.mark.parametrize(("cell", "score"), MAPS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gradients_pass_gradcheck(
+    cell: OrderedMemoryCell, score: OrderedMemoryScore, engine: OrderedMemoryEngine
+) -> None:
+    maps, lengths = new_maps(cell, score=score), torch.tensor([4, 2])
     inputs = new_inputs([4, 2]).requires_grad_()
 
     def run(values: torch.Tensor, *_: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        steps = ordered_memory(values, lengths, maps.weights(), 3, trace=True)
+        steps = ordered_memory(values, lengths, maps.weights(), 3, trace=True, engine=engine)
         assert steps.pointers is not None
         return steps.outputs, steps.pointers
 
     assert torch.autograd.gradcheck(run, (inputs, *maps.parameters()))
 
 
+@pytest.mark.parametrize(("cell", "score"), MAPS)
+def test_the_naive_engine_has_second_derivatives(cell: OrderedMemoryCell, score: OrderedMemoryScore) -> None:
+    maps, lengths = new_maps(cell, score=score), torch.tensor([3, 2])
+    inputs = new_inputs([3, 2]).requires_grad_()
+
+    def run(values: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return ordered_memory(values, lengths, maps.weights(), 2, engine="naive").outputs
+
+    assert torch.autograd.gradgradcheck(run, (inputs, maps.input_map.weight, maps.score_map.weight))
+
+
 def test_the_first_tokens_are_as_the_equations_say() -> None:
     maps, inputs = new_maps(), new_inputs([2])
-    weights = maps.weights()
-    first, second = naive.layer_norm(naive.linear(inputs[0], weights.input), weights.input_norm)[:, None]
-    composed = naive.cell(second, first, weights.cell)
+    first, second = (ByHand(maps).norm("norm", ByHand(maps).linear("input_map", each)) for each in inputs[0].tolist())
+    composed, alone = ByHand(maps).cell(second, first), ByHand(maps).cell(first, [0.0] * SIZE)
     for engine in ENGINES:
         found = results(maps, inputs, [2], 3, engine)
-        torch.testing.assert_close(found["outputs"][0], torch.cat([first, composed]).detach())
+        torch.testing.assert_close(found["outputs"][0], torch.tensor([first, composed], dtype=torch.float64))
         assert found["pointers"][0].tolist() == [[0, 0, 0], [0, 0, 1]]
         after_nothing = results(maps, inputs, [2], 3, engine, [True])
-        alone = naive.cell(first, torch.zeros_like(first), weights.cell)
-        torch.testing.assert_close(after_nothing["outputs"][0, :1], alone.detach())
+        torch.testing.assert_close(after_nothing["outputs"][0, 0], torch.tensor(alone, dtype=torch.float64))
         assert after_nothing["pointers"][0, 0].tolist() == [0, 0, 1]
 
 
-def test_only_slots_that_something_reaches_are_composed() -> None:
+def test_the_first_slot_that_is_composed_is_the_first_that_something_reaches() -> None:
     cumulative = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.3, 0.0], [0.0, 0.4, 0.5], [0.0, 1.0, 1.0]])
-    chosen = stepwise.choose(cumulative)
-    assert chosen.order.tolist() == [1, 2, 0]
-    assert chosen.sizes == [0, 1, 2, 3]
-    assert chosen.sequence.tolist() == [1, 1, 2, 1, 2, 0]
-    assert [place // 3 for place in chosen.place.tolist()] == [1, 2, 2, 3, 3, 3]
+    assert naive.first_reached(cumulative, 9) == 1
+    used = naive.without_skipped(naive.Attention(cumulative, cumulative), 0.35)
+    assert used.cumulative[1].tolist() == used.pointers[1].tolist() == [0.0, 0.0, 0.0]
+    assert naive.first_reached(used.cumulative, 9) == 2
+    assert naive.first_reached(torch.zeros(4, 3), 9) == 3
+    assert naive.first_reached(torch.tensor([[0.0], [torch.nan], [torch.nan]]), 9) == 1
 
 
-def test_slots_out_of_reach_count_in_the_attention_as_the_equations_say() -> None:
-    """Where one of them has by far the highest score, what is in reach has less than 1 in all."""
-    pointers = torch.tensor([[0.0, 1e-7, 0.5, 0.5]], dtype=torch.float64)
-    chosen = stepwise.choose(pointers.cumsum(1).t())
-    totals = []
-    for seed in range(40):
-        maps = new_maps(sharpness=150.0, seed=seed)
-        elements, candidates = torch.randn(2, SIZE).double(), torch.randn(1, 4, SIZE).double()
-        candidates[:, 0] = elements[0]
-        expected = naive.attend(elements[1:], candidates, pointers, maps.weights()).pointers
-        attention = stepwise._Attention(maps.weights(), NO_DROPOUT, elements, [1, 1])
-        found = attention(1, pointers.cumsum(1).t(), candidates[0, 1:], chosen)
-        torch.testing.assert_close(found.t(), expected, rtol=1e-9, atol=0)
-        totals.append(float(expected.detach().sum()))
-    assert 0 < min(totals) < 0.9
-    assert max(totals) > 0.999
+@pytest.mark.parametrize(("cell", "score"), MAPS)
+@pytest.mark.parametrize("dropouts", [Dropouts(0.3, 0.0), Dropouts(0.0, 0.4), Dropouts(0.3, 0.4)])
+def test_dropout_acts_on_what_each_map_reads(
+    cell: OrderedMemoryCell, score: OrderedMemoryScore, dropouts: Dropouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout that changes every entry alike shows where it acts."""
+    monkeypatch.setattr(naive, "dropped", lambda values, rate: values * (1 + rate))
+    maps, inputs = new_maps(cell, score=score), new_inputs([9])
+    found = results(maps, inputs, [9], 4, "naive", dropouts=dropouts)["outputs"][0]
+    expected = torch.tensor(ByHand(maps, dropouts).outputs(inputs[0], 4)[0], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    assert not torch.allclose(found, results(maps, inputs, [9], 4, "naive")["outputs"][0])
 
 
-@pytest.fixture
-def dropout_that_scales(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dropout that changes every entry alike, so that where it acts can be compared."""
-    for module, name in ((naive, "dropped"), (stepwise, "dropped_by_bits")):
-        monkeypatch.setattr(module, name, lambda values, rate: values * (1 + rate))
-
-
-@pytest.mark.usefixtures("dropout_that_scales")
-@pytest.mark.parametrize("cell", ["gated", "rnn"])
-def test_dropout_acts_on_the_same_values_in_both_engines(cell: OrderedMemoryCell) -> None:
-    lengths = [5, 9, 1, 3]
-    maps, inputs = new_maps(cell), new_inputs(lengths)
-    without = results(maps, inputs, lengths, 4, "naive")
-    for dropouts in (Dropouts(0.3, 0.0), Dropouts(0.0, 0.4), Dropouts(0.3, 0.4)):
-        found = {engine: results(maps, inputs, lengths, 4, engine, dropouts=dropouts) for engine in ENGINES}
-        assert_same(found["stepwise"], found["naive"], str(dropouts))
-        assert not torch.allclose(found["naive"]["outputs"], without["outputs"])
-
-
-def test_dropout_of_everything_leaves_the_biases() -> None:
-    lengths = [4, 2]
-    maps, inputs = new_maps(), new_inputs(lengths)
-    found = {engine: results(maps, inputs, lengths, 3, engine, dropouts=Dropouts(1.0, 1.0)) for engine in ENGINES}
-    assert_same(found["stepwise"], found["naive"], "everything dropped")
-    pointers = found["stepwise"]["pointers"][0, 2]  # equal scores: in proportion to what is in reach
+@pytest.mark.parametrize("engine", ENGINES)
+def test_dropout_of_everything_leaves_the_biases(engine: OrderedMemoryEngine) -> None:
+    found = results(new_maps(), new_inputs([4, 2]), [4, 2], 3, engine, dropouts=Dropouts(1.0, 1.0))
+    pointers = found["pointers"][0, 2]  # equal scores: in proportion to what is in reach
     torch.testing.assert_close(pointers, torch.tensor([0, 0.5, 0.5], dtype=torch.float64))
 
 
+@pytest.mark.parametrize("score", ["layer_norm", "tanh"])
 @pytest.mark.parametrize("dropouts", [Dropouts(0.3, 0.0), Dropouts(0.0, 0.3)])
-def test_outputs_under_dropout_have_the_same_mean_and_spread_in_both_engines(dropouts: Dropouts) -> None:
-    copies, maps = 4000, new_maps(sharpness=4.0)
+def test_outputs_under_dropout_have_the_same_mean_and_spread_in_both_engines(
+    dropouts: Dropouts, score: OrderedMemoryScore
+) -> None:
+    copies, maps = 4000, new_maps(sharpness=4.0, score=score)
     inputs = new_inputs([5]).expand(copies, -1, -1)
     lengths = torch.full((copies,), 5)
     ends = {}
@@ -154,24 +166,8 @@ def test_outputs_under_dropout_have_the_same_mean_and_spread_in_both_engines(dro
     last = {engine: steps.outputs[:, -1] for engine, steps in ends.items()}
     spread = last["naive"].std(0)
     assert bool((spread > 1e-3).all())
-    assert bool(((last["naive"].mean(0) - last["stepwise"].mean(0)).abs() < 5 * spread * (2 / copies) ** 0.5).all())
-    torch.testing.assert_close(last["stepwise"].std(0), spread, rtol=0.1, atol=0)
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_dropout_by_bits_drops_each_entry_with_its_probability_and_scales_the_others(rate: float) -> None:
-    torch.manual_seed(0)
-    values = torch.ones(4001, 9, dtype=torch.float64, requires_grad=True)
-    found = dropped_by_bits(values, rate)
-    kept = found.detach() != 0
-    torch.testing.assert_close(found[kept], torch.full_like(found[kept], 1 / (1 - rate)), rtol=1e-3, atol=0)
-    share = kept.double().flatten()[:36000].unflatten(0, (-1, 4)).mean(0)  # four entries share a draw
-    torch.testing.assert_close(share, torch.full_like(share, 1 - rate), rtol=0, atol=0.025)
-    found.sum().backward()
-    torch.testing.assert_close(values.grad, found.detach())
-    assert dropped_by_bits(torch.ones(0, 3), rate).shape == (0, 3)
-    assert torch.equal(dropped_by_bits(values, 0.0), values)
-    assert not dropped_by_bits(values, 1.0).any()
+    assert bool(((last["naive"].mean(0) - last["fused"].mean(0)).abs() < 5 * spread * (2 / copies) ** 0.5).all())
+    torch.testing.assert_close(last["fused"].std(0), spread, rtol=0.1, atol=0)
 
 
 def test_what_stands_in_padding_changes_nothing() -> None:

@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[1]
 
 def test_the_published_loop_gives_the_encodings_and_gradients_of_the_golden_file() -> None:
     sys.path.append(str(TESTS.parent))
-    from benchmarks.encoders import published_ordered_memory
+    from benchmarks.published_ordered_memory import published_ordered_memory
 
     arrays = dict(np.load(TESTS / "golden" / "sequence" / "om_right_padded.npz"))
     inputs, lengths = torch.from_numpy(arrays["X"]).transpose(0, 1), torch.from_numpy(arrays["lengths"])

@@ -23,10 +23,12 @@ from treemem.ops.gated_recursive import GatedCellWeights
 from treemem.ops.ordered_memory import (
     NO_DROPOUT,
     Dropouts,
+    LayerNormScoreWeights,
     OrderedMemoryEngine,
     OrderedMemorySteps,
     OrderedMemoryWeights,
     PlainCellWeights,
+    TanhScoreWeights,
     ordered_memory,
     slot_contents,
 )
@@ -39,6 +41,7 @@ from treemem.trees.vocabulary import Vocabulary
 
 OrderedMemoryPadding = Literal["right", "right flipped", "left"]
 OrderedMemoryCell = Literal["gated", "rnn"]
+OrderedMemoryScore = Literal["layer_norm", "tanh"]
 _MOST_SKIPPED = 1e-3  # a skipped slot is taken for one with cp = 0
 
 
@@ -66,7 +69,8 @@ class OrderedMemory(SequenceEncoder):
 
     The equations are those of the authors' code. The paper differs in three points:
 
-    * the score: its eq. 8 has ``tanh(W [C_i; x] + b)`` and divides by the root of an undefined size;
+    * the score, its eq. 8: ``s_i = (w . drop(tanh(W [drop(C_i); drop(x)] + b_1)) + b_2) / sqrt(hidden_size)``. Set
+      ``score="tanh"`` for it;
     * the threshold 1e-5, which it does not mention;
     * the first token: here it fills all slots and attends to nothing. The paper's algorithm 1 composes it with an
       empty last slot; here only shorter sequences with ``padding="left"`` do so.
@@ -90,7 +94,8 @@ class OrderedMemory(SequenceEncoder):
             The authors use ``embedding_bound=0.1`` for logic and None elsewhere; ``input_dropout`` is their
             ``dropouti``. The authors' code for sentiment drops the same entries in all tokens of a sequence.
         dropout: dropout probability of the inputs of ``W_1`` and ``W_2``.
-        memory_dropout: dropout probability of the inputs of ``W_q``, ``W_k`` and ``w`` (the authors' ``dropoutm``).
+        memory_dropout: dropout probability of the inputs of ``W_q``, ``W_k``, or ``W``, and of ``w`` (the authors'
+            ``dropoutm``).
         bidirectional: a second memory with its own weights reads from right to left. Its encoding is the second half.
         padding: which published padding the results follow:
 
@@ -102,12 +107,12 @@ class OrderedMemory(SequenceEncoder):
               sequences begin empty in the backward direction.
         cell: ``"gated"``, or ``"rnn"``: ``tanh(W drop([v; h]) + b)`` instead of the cell, the paper's ablation
             "TreeRNN op". It has no layer norm, because the paper does not mention one.
+        score: ``"layer_norm"``, as above, or ``"tanh"``, the paper's eq. 8.
         skip: do not compose slots whose ``cp`` is smaller; at most 0.001. 0 is exact. 1e-5 is faster for sharp
-            attention and changes outputs by less than 1e-6. The naive engine composes all slots.
-        engine: ``"fused"`` (``"auto"``): one operation in C++, compiled at first use. Without a C++ compiler, on other
-            devices and under autocast, ``"stepwise"`` runs instead: torch, step by step. ``"naive"``: torch, step by
-            step and slot by slot; also what runs within ``torch.func.vmap``. All give the same results, but other
-            dropout masks.
+            attention and changes outputs by less than 1e-6.
+        engine: ``"fused"`` (``"auto"``): one operation in C++, compiled at first use. It has no second derivative.
+            Without a C++ compiler, on other devices, under autocast and within ``torch.func.vmap``, ``"naive"`` runs
+            instead: torch, step by step and slot by slot. Both give the same results, but other dropout masks.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.
@@ -150,6 +155,7 @@ class OrderedMemory(SequenceEncoder):
         bidirectional: bool = False,
         padding: OrderedMemoryPadding = "right",
         cell: OrderedMemoryCell = "gated",
+        score: OrderedMemoryScore = "layer_norm",
         skip: float = 0.0,
         engine: OrderedMemoryEngine = "auto",
     ) -> None:
@@ -168,8 +174,10 @@ class OrderedMemory(SequenceEncoder):
             raise RecipeError(f"skip must be at most {_MOST_SKIPPED}, not {skip}: more changes the outputs")
         self.engine = engine
         checked_choice("cell", cell, get_args(OrderedMemoryCell))
-        self.forward_memory = MemoryMaps(self.embedding_size, hidden_size, cell)
-        self.backward_memory = MemoryMaps(self.embedding_size, hidden_size, cell) if bidirectional else None
+        checked_choice("score", score, get_args(OrderedMemoryScore))
+        maps = self.embedding_size, hidden_size, cell, score
+        self.forward_memory = MemoryMaps(*maps)
+        self.backward_memory = MemoryMaps(*maps) if bidirectional else None
 
     @property
     def _slots_of_this_mode(self) -> int:
@@ -286,16 +294,23 @@ class MemoryMaps(Resettable):
         input_size: width of the tokens' vectors.
         hidden_size: width of a slot.
         cell: which cell.
+        score: which score.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, cell: OrderedMemoryCell) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, cell: OrderedMemoryCell, score: OrderedMemoryScore = "layer_norm"
+    ) -> None:
         super().__init__()
         self.input_map = torch.nn.Linear(input_size, hidden_size)
         self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
-        self.query_map = torch.nn.Linear(hidden_size, hidden_size)
-        self.query_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
-        self.key_map = torch.nn.Linear(hidden_size, hidden_size)
-        self.key_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
+        self.score = score
+        if score == "layer_norm":
+            self.query_map = torch.nn.Linear(hidden_size, hidden_size)
+            self.query_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
+            self.key_map = torch.nn.Linear(hidden_size, hidden_size)
+            self.key_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
+        else:
+            self.attention_map = torch.nn.Linear(2 * hidden_size, hidden_size)  # of [candidate; element]
         self.score_map = torch.nn.Linear(hidden_size, 1)
         inner = EXPANSION * hidden_size if cell == "gated" else hidden_size
         self.cell_map = torch.nn.Linear(2 * hidden_size, inner)  # of [vertical; horizontal]
@@ -308,13 +323,16 @@ class MemoryMaps(Resettable):
         return OrderedMemoryWeights(
             input=Affine.of(self.input_map),
             input_norm=norm,
-            query=Affine.of(self.query_map),
-            key=Affine.of(self.key_map),
-            query_norm=Affine.of(self.query_norm),
-            key_norm=Affine.of(self.key_norm),
-            score=Affine.of(self.score_map),
+            attention=self._score_weights(),
             cell=PlainCellWeights(cell_map) if gated is None else gated,
         )
+
+    def _score_weights(self) -> LayerNormScoreWeights | TanhScoreWeights:
+        score = Affine.of(self.score_map)
+        if self.score == "tanh":
+            return TanhScoreWeights(Affine.of(self.attention_map), score)
+        of_query, of_key = Affine.of(self.query_map), Affine.of(self.key_map)
+        return LayerNormScoreWeights(of_query, Affine.of(self.query_norm), of_key, Affine.of(self.key_norm), score)
 
 
 def _present(values: dict[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from treemem.ops.ordered_memory.sequences import OrderedMemoryEngine, OrderedMemorySteps, ordered_memory, slot_contents
-from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights, PlainCellWeights
+from treemem.ops.ordered_memory.weights import (
+    NO_DROPOUT,
+    Dropouts,
+    LayerNormScoreWeights,
+    OrderedMemoryWeights,
+    PlainCellWeights,
+    TanhScoreWeights,
+)
 
 __all__ = [
     "NO_DROPOUT",
     "Dropouts",
+    "LayerNormScoreWeights",
     "OrderedMemoryEngine",
     "OrderedMemorySteps",
     "OrderedMemoryWeights",
     "PlainCellWeights",
+    "TanhScoreWeights",
     "ordered_memory",
     "slot_contents",
 ]

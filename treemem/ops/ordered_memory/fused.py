@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from treemem.ops.affine import layer_norm, linear
-from treemem.ops.native import TYPE_NAMES, address, native_library
-from treemem.ops.ordered_memory.stepwise import PackedSteps, hoisted
-from treemem.ops.ordered_memory.weights import Dropouts, OrderedMemoryWeights
+from treemem.ops.native import TYPE_NAMES, address, native_library, structure
+from treemem.ops.ordered_memory.naive import PackedSteps, project, queries_of, slot_scores
+from treemem.ops.ordered_memory.weights import Dropouts, OrderedMemoryWeights, TanhScoreWeights
 from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
-_NUM_GRADIENTS = 18  # of the source's `Gradients`; without gates the last four are null
 _SEQUENCES_PER_THREAD = 8  # fewer make products too small
 
 
@@ -30,26 +29,34 @@ def fused(
     trace: bool,
     skip: float = 0.0,
 ) -> PackedSteps | None:
-    """Return the same as :func:`treemem.ops.ordered_memory.stepwise.stepwise`, or None if it cannot be used.
+    """Return the same as :func:`treemem.ops.ordered_memory.naive.naive`, or None if it cannot be used.
 
     It needs a CPU, a C++ compiler, numbers of one type (float32 or float64, without autocast), and pointers whose sum
     is not clamped.
 
     Args:
-        inputs, sizes, begins_empty, weights, slots, dropouts, trace: as for ``stepwise``.
-        skip: slots with a smaller ``cp`` are not composed; their candidate is the element.
+        inputs, sizes, begins_empty, weights, slots, dropouts, trace, skip: as for ``naive``.
     """
-    cell = weights.cell
-    parameters = (tensor for affine in (*weights[:-1], *cell) for tensor in affine)
-    library = native_library(_SOURCE, [inputs, *parameters])
+    attention, cell = weights.attention, weights.cell
+    maps = (weights.input, weights.input_norm, *attention, *cell)
+    library = native_library(_SOURCE, [inputs, *(tensor for affine in maps for tensor in affine)])
     if library is None:
         return None
-    projected = layer_norm(linear(inputs, weights.input), weights.input_norm)
-    score, queries, untouched = hoisted(weights, dropouts, projected, sizes)
-    of_cell = (tensor for affine in cell for tensor in affine)
-    tensors = (projected, queries, untouched, *weights.key, *weights.key_norm, *score, *of_cell)
+    projected = project(inputs, weights)
+    queries = queries_of(projected[sizes[0] :], attention, dropouts.memory)
+    before = [part[:after] for part, after in zip(projected.split(sizes), sizes[1:], strict=False)]
+    untouched = slot_scores(queries, torch.cat([projected[:0], *before]), attention, dropouts.memory)
+    size = projected.shape[1]
+    scale = 1 / math.sqrt(size)
+    if isinstance(attention, TanhScoreWeights):
+        key: tuple[torch.Tensor | None, ...] = attention.map.weight[:, :size], None, None, None
+    else:
+        key = *attention.key, *attention.key_norm
+    of_cell = [tensor for affine in cell for tensor in affine]
+    score = (each * scale for each in attention.score)
+    tensors = (projected, queries, untouched, *score, *key, *of_cell, *[None] * (6 - len(of_cell)))
     run = _Run(library, projected, sizes, begins_empty, slots, dropouts, skip)
-    run.train = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+    run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
     outputs, pointers, cumulative = _Fused.apply(run, *tensors)
     if not run.succeeded:
         return None
@@ -57,15 +64,15 @@ def fused(
 
 
 class _Problem(ctypes.Structure):
-    """``Problem`` of the source; without gates the last four pointers are null."""
+    """``Problem`` of the source."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("num_steps", "hidden_size", "slots", "num_parts", "train", "seed")),
-        *((name, ctypes.c_double) for name in ("skip", "cell_dropout", "memory_dropout", "score_bias")),
+        *((name, ctypes.c_double) for name in ("skip", "cell_dropout", "memory_dropout")),
         *((name, ctypes.c_void_p) for name in ("sizes", "begins_empty")),
         *((name, ctypes.c_void_p) for name in ("outputs", "pointers", "cumulative")),
-        *((name, ctypes.c_void_p) for name in ("elements", "queries", "untouched")),
-        *((name, ctypes.c_void_p) for name in ("key_weight", "key_bias", "key_gain", "key_shift", "score_weight")),
+        *((name, ctypes.c_void_p) for name in ("elements", "queries", "untouched", "score_weight", "score_bias")),
+        *((name, ctypes.c_void_p) for name in ("key_weight", "key_bias", "key_gain", "key_shift")),
         *((name, ctypes.c_void_p) for name in ("weight1", "bias1", "weight2", "bias2", "gain", "shift")),
     )
 
@@ -102,8 +109,11 @@ class _Run:
         self.succeeded = False
         self._state: int | None = None
 
-    def forward(self, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return outputs, pointers and cumulative pointers, ``[tokens, ...]``; ``tensors`` are contiguous."""
+    def forward(self, tensors: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return outputs, pointers and cumulative pointers, ``[tokens, ...]``.
+
+        ``tensors`` are those of the source's ``Problem`` from ``elements`` on. They are contiguous.
+        """
         self._seed = int(torch.randint(1 << 62, ())) if any(self.dropouts) else 0
         found = self._run_forward(tensors)
         self.succeeded = self._state is not None
@@ -113,7 +123,7 @@ class _Run:
 
     def backward(
         self,
-        tensors: Sequence[torch.Tensor],
+        tensors: Sequence[torch.Tensor | None],
         found: Sequence[torch.Tensor],
         gradients: tuple[torch.Tensor | None, ...],
     ) -> list[torch.Tensor | None]:
@@ -128,21 +138,19 @@ class _Run:
         if self._state is None:
             found = self._run_forward(tensors)
         problem = self._problem(tensors, found)
-        outputs, *others = gradients
-        incoming = [torch.zeros_like(tensors[0]) if outputs is None else outputs.contiguous()]
-        incoming += [None if each is None else each.contiguous() for each in others]  # type: ignore[misc]
-        by_token = [torch.zeros_like(tensor) for tensor in tensors[:3]]
-        of_weights = [tensor.new_zeros(self.num_parts, *tensor.shape) for tensor in tensors[3:]]
-        pointers = map(address, (*incoming, *by_token, *of_weights))
-        own = (ctypes.c_void_p * _NUM_GRADIENTS)(*pointers)
+        incoming = [None if each is None else each.contiguous() for each in gradients]
+        by_token = [None if each is None else torch.zeros_like(each) for each in tensors[:3]]
+        of_weights = [None if each is None else each.new_zeros(self.num_parts, *each.shape) for each in tensors[3:]]
+        own = structure(*map(address, (*incoming, *by_token, *of_weights)))
         try:
             self._backward(ctypes.c_void_p(self._state), ctypes.byref(problem), own)
         finally:
             self._forget()
-        return [*by_token, *(each.sum(0) for each in of_weights)]
+        return [*by_token, *(None if each is None else each.sum(0) for each in of_weights)]
 
-    def _run_forward(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _run_forward(self, tensors: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         elements = tensors[0]
+        assert elements is not None
         pointers, cumulative = (elements.new_empty(len(elements), self.slots) for _ in range(2))
         found = torch.empty_like(elements), pointers, cumulative
         state = ctypes.c_void_p()
@@ -150,13 +158,11 @@ class _Run:
         self._state = state.value
         return found
 
-    def _problem(self, tensors: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> _Problem:
-        score_bias = tensors[8]
+    def _problem(self, tensors: Sequence[torch.Tensor | None], found: Sequence[torch.Tensor]) -> _Problem:
         return _Problem(
-            *(len(self._sizes), tensors[0].shape[1], self.slots, self.num_parts, self.train, self._seed),
-            *(self.skip, self.dropouts.cell, self.dropouts.memory, float(score_bias)),
-            *(self._sizes.data_ptr(), self._begins_empty.data_ptr()),
-            *(tensor.data_ptr() for tensor in (*found, *tensors[:8], *tensors[9:])),
+            *(len(self._sizes), found[0].shape[1], self.slots, self.num_parts, self.train, self._seed),
+            *(self.skip, self.dropouts.cell, self.dropouts.memory),
+            *map(address, (self._sizes, self._begins_empty, *found, *tensors)),
         )
 
     def _forget(self) -> None:
@@ -170,18 +176,16 @@ class _Run:
 
 class _Fused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, run: _Run, *tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        contiguous = tuple(tensor.contiguous() for tensor in tensors)
+    def forward(ctx: Any, run: _Run, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        contiguous = [None if each is None else each.contiguous() for each in tensors]
         found = run.forward(contiguous)
         ctx.run = run
         ctx.set_materialize_grads(False)
-        save_for_backward(ctx, *contiguous, *found)
+        save_for_backward(ctx, *found, *contiguous)
         return found
 
     @staticmethod
-    @once_differentiable()
-    def backward(
-        ctx: Any, saved: tuple[torch.Tensor, ...], *gradients: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, ...]:
-        contiguous = [each.contiguous() for each in saved]
-        return None, *ctx.run.backward(contiguous[:-3], contiguous[-3:], gradients)
+    @once_differentiable(remedy="set layer.engine to 'naive'")
+    def backward(ctx: Any, saved: tuple[Any, ...], *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        contiguous = [None if each is None else each.contiguous() for each in saved]
+        return None, *ctx.run.backward(contiguous[3:], contiguous[:3], gradients)

@@ -9,13 +9,11 @@ import torch
 from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.ordered_memory.fused import fused
-from treemem.ops.ordered_memory.naive import NaiveSteps, naive_steps
-from treemem.ops.ordered_memory.stepwise import stepwise
+from treemem.ops.ordered_memory.naive import naive, naive_steps
 from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
-from treemem.ops.second_derivative import active_transforms
-from treemem.ops.sequence_lengths import Packing, checked_lengths, within
+from treemem.ops.sequence_lengths import Packing, checked_lengths
 
-OrderedMemoryEngine = Literal["auto", "fused", "stepwise", "naive"]
+OrderedMemoryEngine = Literal["auto", "fused", "naive"]
 
 
 class OrderedMemorySteps(NamedTuple):
@@ -52,32 +50,23 @@ def ordered_memory(
         slots: how many there are.
         dropouts: draws anew at each step and slot.
         begins_empty: bool ``[sequences]``, which sequences begin with ``cell(x, 0)`` in the last slot; none by default.
-        engine: ``"fused"`` (``"auto"``), ``"stepwise"`` or ``"naive"``. They give the same results, but other dropout
-            masks. ``"fused"`` is ``"stepwise"`` where :func:`treemem.ops.ordered_memory.fused.fused` cannot be used,
-            as on CUDA. Within ``torch.func.vmap`` all engines run as ``"naive"``.
+        engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but other dropout masks.
+            ``"fused"`` is ``"naive"`` where :func:`treemem.ops.ordered_memory.fused.fused` cannot be used, as on CUDA.
         trace: whether to return pointers.
-        skip: a slot with a smaller ``cp`` keeps the element as its candidate, in all engines but ``"naive"``.
+        skip: a slot with a smaller ``cp`` keeps the element as its candidate.
 
     Raises:
         GraphError: inputs of another width, or lengths that do not fit them.
         RecipeError: an unknown engine.
     """
     checked_choice("engine", engine, get_args(OrderedMemoryEngine))
-    on_cpu = checked_lengths(lengths, inputs, weights.input.weight.shape[1])
-    empty = torch.zeros_like(on_cpu, dtype=torch.bool) if begins_empty is None else begins_empty.cpu()
-    if engine == "naive" or "Vmap" in active_transforms():
-        steps, present, row, column = _naive(inputs, on_cpu, empty, weights, slots, dropouts)
-        pointers = steps.pointers[row, column] if trace else None
-        cumulative = (steps.forward * present[:, :, None])[row, column] if trace else None
-        return OrderedMemorySteps(steps.outputs[row, column], pointers, cumulative)
-    packing = Packing(on_cpu, inputs.shape[1], inputs.device)
+    packing, empty = _packed(inputs, lengths, weights, begins_empty)
     if not packing.sizes:
         nothing = inputs.new_zeros(*inputs.shape[:2], slots) if trace else None
         return OrderedMemorySteps(inputs.new_zeros(*inputs.shape[:2], len(weights.input.bias)), nothing, nothing)
-    empty = to_device(empty[packing.order[: packing.sizes[0]]], inputs.device)
     arguments = packing.packed(inputs), packing.sizes, empty, weights, slots, dropouts, trace, skip
-    packed = None if engine == "stepwise" else fused(*arguments)
-    packed = stepwise(*arguments) if packed is None else packed
+    packed = None if engine == "naive" else fused(*arguments)
+    packed = naive(*arguments) if packed is None else packed
     return OrderedMemorySteps(*(None if values is None else packing.padded(values) for values in packed))  # type: ignore[arg-type]
 
 
@@ -94,30 +83,18 @@ def slot_contents(
     0 at padding. It is computed by the naive engine, without dropout. Arguments and errors as of
     :func:`ordered_memory`.
     """
+    packing, empty = _packed(inputs, lengths, weights, begins_empty)
+    if not packing.sizes:
+        return inputs.new_zeros(*inputs.shape[:2], slots, len(weights.input.bias))
+    steps = naive_steps(packing.packed(inputs), packing.sizes, empty, weights, slots)
+    return packing.padded(torch.cat([step.candidates for step in steps], 1).transpose(0, 1))
+
+
+def _packed(
+    inputs: torch.Tensor, lengths: torch.Tensor, weights: OrderedMemoryWeights, begins_empty: torch.Tensor | None
+) -> tuple[Packing, torch.Tensor]:
+    """Return how sequences are packed, and which of those that have elements begin empty, in that order."""
     on_cpu = checked_lengths(lengths, inputs, weights.input.weight.shape[1])
     empty = torch.zeros_like(on_cpu, dtype=torch.bool) if begins_empty is None else begins_empty.cpu()
-    steps, _, row, column = _naive(inputs, on_cpu, empty, weights, slots, NO_DROPOUT)
-    return steps.candidates[row, column]
-
-
-def _naive(
-    inputs: torch.Tensor,
-    lengths: torch.Tensor,
-    begins_empty: torch.Tensor,
-    weights: OrderedMemoryWeights,
-    slots: int,
-    dropouts: Dropouts,
-) -> tuple[NaiveSteps, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """All steps, where there are elements, and the row and column of each element among them.
-
-    What begins empty has one place of padding before it.
-    """
-    num_sequences, longest = inputs.shape[:2]
-    there = to_device(within(lengths, longest), inputs.device)
-    inputs = inputs.masked_fill(~there[:, :, None], 0)
-    shift = to_device(begins_empty, inputs.device).long()
-    column = torch.arange(longest, device=inputs.device) + shift[:, None]
-    row = torch.arange(num_sequences, device=inputs.device)[:, None]
-    wider = inputs.new_zeros(num_sequences, longest + 1, inputs.shape[2]).index_put((row, column), inputs)
-    present = there.new_zeros(num_sequences, longest + 1).index_put((row, column), there)
-    return naive_steps(wider, present, weights, slots, dropouts), present, row, column
+    packing = Packing(on_cpu, inputs.shape[1], inputs.device)
+    return packing, to_device(empty[packing.order[: packing.sizes[0] if packing.sizes else 0]], inputs.device)
