@@ -94,7 +94,7 @@ def _step(cell: SplitTreeCell, weights: Weights, segments: list[Segment], childr
 
 def _inputs(product: Product, children: State, results: State) -> Tensor:
     if isinstance(product.source, HiddenLayer):
-        return activation(product.source.activation_name).function(results[product.source.product])
+        return activation(product.source.activation_name)(results[product.source.product])
     return product.source.gather(children)
 
 

@@ -72,7 +72,7 @@ class DownwardTreeRNNCell(DownwardSplitCell):
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """``h = f(W x + b)`` of roots."""
-        return {"h": activation(self.activation_name).function(self.input_map(x))}
+        return {"h": activation(self.activation_name)(self.input_map(x))}
 
 
 class DownwardTreeLSTMCell(DownwardSplitCell):

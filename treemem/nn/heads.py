@@ -233,7 +233,7 @@ class RelationHead(_SoftmaxHead):
             compared = torch.cat([compared, (left - right).abs(), left * right], dim=1)
         if self.compare is not None:
             compared = functional.dropout(compared, self.feature_dropout, self.training)
-            compared = activation(self.activation).function(self.compare(compared))
+            compared = activation(self.activation)(self.compare(compared))
         return self.classify(functional.dropout(compared, self.dropout, self.training))
 
 
@@ -366,7 +366,7 @@ class NumberDecoder(Resettable):
         Raises:
             GraphError: vectors of another width.
         """
-        function = activation(self.activation).function
+        function = activation(self.activation)
         vectors = root_encodings(encodings)
         check_width(vectors, self.first.in_features)
         return self.second(function(self.first(vectors))).squeeze(-1)

@@ -47,7 +47,7 @@ class LeafEncoder(Resettable):
         super().__init__()
         checked_choice("leaf", form, get_args(LeafForm))
         self.form = form
-        self._function = activation(number_activation).function
+        self._function = activation(number_activation)
         self.reads_functions = functions
         self.embedding = torch.nn.Embedding(len(vocabulary.labels) if functions else vocabulary.num_leaves, size)
         self.second = torch.nn.Linear(size, size) if form == "two-layer" else None

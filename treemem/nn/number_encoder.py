@@ -30,5 +30,5 @@ class NumberEncoder(Resettable):
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
         """Encode numbers, ``[m]``, as ``[m, hidden_size]``."""
-        function = activation(self.activation).function
+        function = activation(self.activation)
         return function(self.second(function(self.first(value.to(self.first.weight.dtype)[:, None]))))

@@ -128,7 +128,7 @@ class SplitTreeCell(torch.nn.Module):
         results: State = {}
         for product in self.products(arity):
             if isinstance(product.source, HiddenLayer):
-                function = activation(product.source.activation_name).function
+                function = activation(product.source.activation_name)
                 inputs = function(results[product.source.product])
             else:
                 inputs = with_features(product.source, product.source.gather(children), x)

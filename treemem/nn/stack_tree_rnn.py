@@ -126,7 +126,7 @@ class StackTreeRNNCell(SplitTreeCell):
         """``h = f(W x + b)`` of features; a vector is ``h`` already. The stack is empty, ``S = 0``."""
         hidden = x
         if self.leaf_map is not None:
-            hidden = activation(self.activation_name).function(self.leaf_map(x))
+            hidden = activation(self.activation_name)(self.leaf_map(x))
         return {"h": hidden, "S": hidden.new_zeros(len(x), self.stack_size, self.hidden_size)}
 
     def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
@@ -158,7 +158,7 @@ class OwnStackTreeRNNCell(StackTreeRNNCell):
         arity = children["h"].shape[1]
         memory, sets = maps[LinearByArity.key("memory", arity)], self.sets.set_of_kind(arity)
         readout = linear_by_kind(own_stack_readout(stack, weights), memory, sets, kinds)
-        hidden = activation(self.activation_name).function(preactivation + readout)
+        hidden = activation(self.activation_name)(preactivation + readout)
         return {"h": drop(hidden, self.dropout_now) if self.dropout_now else hidden, "S": stack}
 
 

@@ -32,7 +32,7 @@ def stack_tree_lstm_gates(
     gates = {
         "forget": torch.sigmoid(parts["forget"]).unflatten(1, (arity, hidden_size)),
         "output": torch.sigmoid(parts["output"]),
-        "update": activation(options.activation).function(parts["update"]),
+        "update": activation(options.activation)(parts["update"]),
     }
     if dropout:
         gates["update"] = drop(gates["update"], dropout)
@@ -95,4 +95,4 @@ def stack_tree_lstm_step(
     readout = stack[:, 0]
     if options.top_k > 1:
         readout = (gates["readout"] * stack[:, : options.top_k]).sum(1)
-    return gates["output"] * activation(options.output_activation).function(readout), stack
+    return gates["output"] * activation(options.output_activation)(readout), stack

@@ -72,7 +72,7 @@ def stack_tree_rnn_step(
     Returns:
         ``h``, ``[m, hidden_size]``, and ``S``, ``[m, stack_size, hidden_size]``.
     """
-    hidden = activation(activation_name).function(preactivation)
+    hidden = activation(activation_name)(preactivation)
     if dropout:
         hidden = torch.nn.functional.dropout(hidden, dropout)
     return hidden, stack_update(control, rows, preactivation.shape[1], no_op, pop_zero_before_map)

@@ -18,5 +18,5 @@ def tree_rnn_step(preactivation: torch.Tensor, activation_name: str = "sigmoid",
     Returns:
         ``h``, ``[m, hidden_size]``.
     """
-    hidden = activation(activation_name).function(preactivation)
+    hidden = activation(activation_name)(preactivation)
     return torch.nn.functional.dropout(hidden, dropout) if dropout else hidden
