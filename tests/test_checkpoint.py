@@ -90,6 +90,15 @@ def test_a_loaded_model_predicts_what_the_saved_one_did(saved: Path) -> None:
     np.testing.assert_array_equal(loaded.predict(["(f x y)"]), model.predict(["(f x y)"]))
 
 
+@pytest.mark.parametrize(("former", "present"), [("fused", "auto"), ("recursive", "autograd")])
+def test_a_checkpoint_that_names_a_former_engine_is_loaded(former: str, present: str, tmp_path: Path) -> None:
+    model = Model(MoreX(), NetworkConfig("TreeLSTM", {"hidden_size": 4, "engine": former}))
+    write(tmp_path / "model", model, {})
+    loaded = treemem.load(tmp_path / "model")
+    assert loaded.encoder.engine == loaded.encoder.options["engine"] == present
+    np.testing.assert_array_equal(loaded.predict(["(f x y)"]), model.predict(["(f x y)"]))
+
+
 def test_a_model_remembers_which_labels_training_did_not_have(tmp_path: Path) -> None:
     model = new_model()
     model.unseen = ("a", "b")

@@ -185,3 +185,16 @@ class Mean(torch.nn.Module):
 
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         return {"h": children["h"].mean(1)}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_second_derivatives_under_autograd_are_those_of_differences(name: str) -> None:
+    layer = make(name, hidden_size=2, input_size=2, engine="autograd")
+    batch = TreeBatch.from_forest(random_forest(seed=2, num_trees=2, size=6), VOCABULARY, share_subtrees=False)
+    feat = torch.randn(batch.num_nodes, 2, dtype=torch.float64, requires_grad=True)
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+
+    def run(feat: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (batch, feat)).root
+
+    assert torch.autograd.gradgradcheck(run, (feat, *parameters), fast_mode=True)

@@ -1,4 +1,4 @@
-"""What holds of the fast path beside its numbers."""
+"""What holds of every engine beside its numbers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from treemem.nn import (
     TreeRNN,
 )
 from treemem.ops import State, compile_mode
+from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -79,10 +80,12 @@ def test_backward_may_run_twice_when_the_graph_is_retained(network: TreeNetwork,
 
 @pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
 def test_backward_without_a_retained_graph_runs_once(network: TreeNetwork, batch: TreeBatch) -> None:
-    loss = network(batch).root.sum()
-    loss.backward()
-    with pytest.raises(RuntimeError, match="second time"):
+    for engine in ENGINES:
+        network.engine = engine
+        loss = network(batch).root.sum()
         loss.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
 
 
 def test_gradients_pass_gradcheck() -> None:
@@ -104,16 +107,18 @@ def test_gradients_pass_gradcheck() -> None:
         assert torch.autograd.gradcheck(run, (feat, *parameters))
 
 
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
 @pytest.mark.parametrize("layer_class", LAYERS)
-def test_frozen_weights_get_no_gradient_and_change_no_other(layer_class: type[TreeLayer], batch: TreeBatch) -> None:
+def test_frozen_weights_get_no_gradient_and_change_no_other(
+    layer_class: type[TreeLayer], engine: Engine, batch: TreeBatch
+) -> None:
     torch.manual_seed(0)
     layer = layer_class(3, VOCABULARY).double()
-    everything = results(layer, batch, "auto")
+    everything = results(layer, batch, engine)
     for parameter in layer.cell.parameters():
         parameter.requires_grad_(False)
     layer.zero_grad()
-    layer(batch)
-    found = results(layer, batch, "auto")
+    found = results(layer, batch, engine)
     name = "gradient of leaves.embedding.weight"
     torch.testing.assert_close(found[name], everything[name])
     assert all(parameter.grad is None for parameter in layer.cell.parameters())
@@ -157,15 +162,16 @@ def test_under_autocast_a_users_states_stay_in_float32(batch: TreeBatch) -> None
         torch.testing.assert_close(values["root"], found[0]["root"], rtol=0, atol=0.02)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("layer_class", LAYERS)
-def test_nan_features_reach_the_ancestors_and_no_other_node(layer_class: type[TreeLayer]) -> None:
+def test_nan_features_reach_the_ancestors_and_no_other_node(layer_class: type[TreeLayer], engine: Engine) -> None:
     vocabulary = Vocabulary(["x"], [("f", 2), ("g", 1)])
     x = Tree("x")
     trees = [Tree("f", [Tree("g", [x]), Tree("f", [x, x])]), Tree("g", [x])]
     batch = TreeBatch.from_trees(trees, vocabulary, share_subtrees=False)
     feat = torch.randn(batch.num_nodes, 2)
     feat[2] = float("nan")  # nodes in post-order: x g x x f f, x g
-    states = layer_class(3, vocabulary, input_size=2)(batch, feat.requires_grad_())
+    states = layer_class(3, vocabulary, input_size=2, engine=engine)(batch, feat.requires_grad_())
     assert states.h.isnan().any(1).tolist() == [False, False, True, False, True, True, False, False]
     states.h[[0, 1, 3, 6, 7]].sum().backward()
     assert feat.grad is not None
@@ -199,12 +205,15 @@ def test_trees_of_one_node_are_their_leaves(network: TreeNetwork) -> None:
 
 @pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
 def test_a_chain_runs_both_ways(network: TreeNetwork) -> None:
-    length = 3_000
-    states = network(TreeBatch.from_trees([chain(length)], VOCABULARY))
-    states.h.sum().backward()
-    assert states.h.shape == (length + 1, 3)
-    for parameter in network.parameters():
-        assert parameter.grad is None or parameter.grad.isfinite().all()
+    length, batch = 1_500, TreeBatch.from_trees([chain(1_500)], VOCABULARY)
+    for engine in ("auto", "autograd"):
+        network.engine = engine
+        network.zero_grad()
+        states = network(batch)
+        states.h.sum().backward()
+        assert states.h.shape == (length + 1, 3)
+        for parameter in network.parameters():
+            assert parameter.grad is None or parameter.grad.isfinite().all()
 
 
 @pytest.mark.slow
