@@ -65,7 +65,7 @@ def available(baseline: str) -> bool:
 
 def _compiling(workload: Workload, problem: Problem, budget: Budget) -> Iterator[Row]:
     """How long compiling takes if no earlier process has done it, against what a training batch gains by it."""
-    ours, theirs = by_engine(problem), by_engine(problem, compiled=False)
+    ours, theirs = by_engine(problem), by_engine(problem, engine="autograd")
     row = compare(workload.name, "training", "uncompiled", ours.train, theirs.train, budget)
     gained = problem.batch_size * (1 / row.baseline_rate - 1 / row.rate)
     with nothing_compiled():

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from benchmarks.problem import Problem, Step
-from treemem.ops import compile_steps
 from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -133,15 +132,12 @@ class ByBatch:
         return self.problem.step(number) if self._steps is None else self._steps[number]
 
 
-def by_engine(
-    problem: Problem, engine: Engine = "auto", steps: list[Step] | None = None, compiled: bool = True
-) -> ByBatch:
-    """The library's layer on one of its engines, in C++ where it can be, or in torch only."""
+def by_engine(problem: Problem, engine: Engine = "auto", steps: list[Step] | None = None) -> ByBatch:
+    """The library's layer on one of its engines."""
 
     def encode(batch: TreeBatch, feat: Tensor | None) -> Tensor:
         problem.layer.engine = engine
-        with compile_steps(compiled):
-            states = problem.layer(batch, feat)
+        states = problem.layer(batch, feat)
         return states.h if problem.examples.every_node else states.root
 
     return ByBatch(problem, encode, steps=steps)

@@ -40,11 +40,6 @@ def unshared(problem: Problem) -> ByBatch:
     return by_engine(problem.with_sharing(False))
 
 
-def uncompiled(problem: Problem) -> ByBatch:
-    """Our engine as it runs without a C++ compiler: on torch alone."""
-    return by_engine(problem, compiled=False)
-
-
 BASELINES: dict[str, Callable[[Problem], Way]] = {
     "recursion": ByRecursion,
     "naive": partial(by_engine, engine="naive"),
@@ -53,7 +48,7 @@ BASELINES: dict[str, Callable[[Problem], Way]] = {
     "products": Products,
     "unshared": unshared,
     "prepared": prepared,
-    "uncompiled": uncompiled,
+    "uncompiled": partial(by_engine, engine="autograd"),  # what runs without a C++ compiler
 }
 NEED_DGL = ("naive", "dgl")
 NEED_CPU = (*NEED_DGL, "recursion")
