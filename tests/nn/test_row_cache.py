@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 def networks() -> list[TreeNetwork]:
     torch.manual_seed(0)
     layers: list[TreeNetwork] = [layer(3, VOCABULARY, dropout=0.5) for layer in LAYERS]
-    layers += [StackTreeLSTM(3, VOCABULARY, leaf="two-layer")]
+    layers += [StackTreeLSTM(3, VOCABULARY, leaf="two-layer"), StackTreeRNN(3, VOCABULARY, engine="autograd")]
     layers += [TreeNetwork(PlainMean(), vocabulary=VOCABULARY, embedding_size=3)]
     return [layer.double().eval() for layer in layers]
 

@@ -63,7 +63,11 @@ class Product(NamedTuple):
 
 
 class SplitCell(Cell, Protocol):
-    """A cell whose inner nodes are matrix products followed by a pointwise step in C++: whole levels run at once."""
+    """A cell whose inner nodes are matrix products followed by a pointwise step in C++: whole levels run at once.
+
+    In plain torch all kinds of a level and arity run together if the cell has ``forward_kinds`` and ``weights_of_sets``
+    too, as those of this library do; else it is called once for each kind.
+    """
 
     def products(self, arity: int) -> tuple[Product, ...]:
         """The matrix products of nodes with so many children, in order."""
