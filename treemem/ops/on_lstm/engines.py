@@ -9,9 +9,8 @@ import torch
 from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.errors import GraphError
-from treemem.ops.native import native_library
 from treemem.ops.on_lstm.naive import naive_steps
-from treemem.ops.on_lstm.native import SOURCE, NativeSteps, is_worth_packing
+from treemem.ops.on_lstm.native import NativeSteps, is_worth_packing, on_lstm_library
 from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
 from treemem.ops.sequence_lengths import Packing, checked_lengths
 
@@ -62,7 +61,7 @@ def on_lstm(
         bias = weights.input_bias + weights.hidden_bias
         tensors = (packed, hidden, cell, weights.input_weight, bias, weights.hidden_weight)
         worth_it = wants_native and is_worth_packing(weights.hidden_weight, packing.sizes)
-        library = native_library(SOURCE, tensors) if worth_it else None
+        library = on_lstm_library(tensors) if worth_it else None
         given = (*tensors, packing.sizes, chunk_size)
         if library is None:
             found = naive_steps(*given)

@@ -11,34 +11,14 @@
 #include "numerics.h"
 #include "packed.h"
 
-extern "C" {
-
-// Tensors of a run, as native.py fills them in. Float or double. Rows are sorted by length, longest first.
-struct Problem {
-  int64_t threads, num_steps, num_tokens, input_size, hidden_size, chunk_size;
-  int64_t kept;              // whether each step has its own softmax, cells and tanh_cells
-  const int64_t* sizes;      // [num_steps], rows of each step, not ascending
-  const void *inputs;        // [num_tokens, input_size]
-  const void *hidden, *cell; // [rows, hidden_size]
-  const void *input_weight, *bias, *hidden_weight;
-  void *blocks;              // [num_tokens, columns]: output, update and own gates
-  void *masters, *softmax;   // [num_tokens, 2, masters]
-  void *states, *cells, *tanh_cells;  // [num_tokens, hidden_size]
-  void *last_hidden, *last_cell;      // [rows, hidden_size], of empty sequences filled in before
-};
-
-struct Gradients {
-  const void *states;         // [num_tokens, hidden_size]
-  const void *previous;       // h before each token, [num_tokens, hidden_size]
-  void *hidden, *cell;        // [rows, hidden_size], of the last ones; become those of the first ones
-  void *blocks;               // [num_tokens, columns]
-  void *inputs, *input_weight, *hidden_weight;
-};
-}
+// Both are declared in native.py.
+struct Problem { PROBLEM };
+struct Gradients { GRADIENTS };
 
 namespace {
 
-template <typename T>
+using T = REAL;
+
 struct Run {
   const Problem& p;
   const int64_t H, masters, columns;
@@ -50,8 +30,6 @@ struct Run {
   void backward(const Gradients& g) const;
 
  private:
-  static const T* read(const void* values) { return static_cast<const T*>(values); }
-  static T* write(void* values) { return static_cast<T*>(values); }
   int64_t place(int64_t token, int64_t row) const { return (p.kept ? token : 0) + row; }
   void gates(int64_t token, int64_t row, const T* before, T* own) const;
   void gates_backward(int64_t token, int64_t row, const T* before, const T* d_state, T* d_cell, T* d_block, T* own) const;
@@ -59,8 +37,7 @@ struct Run {
 };
 
 // Repeats, over the units of each chunk, the overlap of the master gates and what each master gate has beyond it.
-template <typename T>
-void Run<T>::spread(const T* of_row, T* overlap, T* rest_input, T* rest_forget) const {
+void Run::spread(const T* of_row, T* overlap, T* rest_input, T* rest_forget) const {
   for (int64_t m = 0; m < masters; ++m) {
     const T input = of_row[m], forget = of_row[masters + m], both = input * forget;
     for (int64_t i = m * p.chunk_size; i < (m + 1) * p.chunk_size; ++i)
@@ -69,11 +46,10 @@ void Run<T>::spread(const T* of_row, T* overlap, T* rest_input, T* rest_forget) 
 }
 
 // Turns the preactivations of a row into its gates, h and c. `own` is memory for 5 * H entries.
-template <typename T>
-void Run<T>::gates(int64_t token, int64_t row, const T* before, T* own) const {
-  T* block = write(p.blocks) + (token + row) * columns;
-  T* of_row = write(p.masters) + (token + row) * 2 * masters;
-  T* softmax = write(p.softmax) + place(token, row) * 2 * masters;
+void Run::gates(int64_t token, int64_t row, const T* before, T* own) const {
+  T* block = p.blocks + (token + row) * columns;
+  T* of_row = p.masters + (token + row) * 2 * masters;
+  T* softmax = p.softmax + place(token, row) * 2 * masters;
   for (int side = 0; side < 2; ++side, block += masters) {
     const T most = *std::max_element(block, block + masters);
     T sum = 0, so_far = 0, *values = softmax + side * masters;
@@ -87,9 +63,9 @@ void Run<T>::gates(int64_t token, int64_t row, const T* before, T* own) const {
   T *overlap = own, *rest_input = own + H, *rest_forget = own + 2 * H;
   spread(of_row, overlap, rest_input, rest_forget);
   T *output = block, *update = output + H, *input = update + H, *forget = input + H;
-  T* state = write(p.states) + (token + row) * H;
-  T* cell = write(p.cells) + place(token, row) * H;
-  T* tanh_cell = write(p.tanh_cells) + place(token, row) * H;
+  T* state = p.states + (token + row) * H;
+  T* cell = p.cells + place(token, row) * H;
+  T* tanh_cell = p.tanh_cells + place(token, row) * H;
   SIMD
   for (int64_t i = 0; i < H; ++i) {
     output[i] = sigmoid(output[i]);
@@ -102,56 +78,54 @@ void Run<T>::gates(int64_t token, int64_t row, const T* before, T* own) const {
   }
 }
 
-template <typename T>
-void Run<T>::forward() const {
+void Run::forward() const {
   Packed<T> weight(H, columns), of_input(p.input_size, columns);
   on_threads(p.threads, [&](Errors& errors) {
     const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
     const int64_t first = share(weight.panels(), thread, threads), last = share(weight.panels(), thread + 1, threads);
     for (int64_t panel = first; panel < last; ++panel) {
-      of_input.pack_panel(panel, read(p.input_weight), p.input_size, false);
-      weight.pack_panel(panel, read(p.hidden_weight), H, false);
+      of_input.pack_panel(panel, p.input_weight, p.input_size, false);
+      weight.pack_panel(panel, p.hidden_weight, H, false);
     }
     const int64_t begin = first * weight.kPanel, width = std::min(last * weight.kPanel, columns) - begin;
     for (int64_t token = 0; token < p.num_tokens; ++token)
-      std::copy_n(read(p.bias) + begin, std::max<int64_t>(width, 0), write(p.blocks) + token * columns + begin);
+      std::copy_n(p.bias + begin, std::max<int64_t>(width, 0), p.blocks + token * columns + begin);
     Buffer<T> own;
     errors.run([&] {
       own.allocate(5 * H);
-      multiply(p.num_tokens, read(p.inputs), p.input_size, false, of_input, first, last, write(p.blocks), columns, true);
+      multiply(p.num_tokens, p.inputs, p.input_size, false, of_input, first, last, p.blocks, columns, true);
     });
     int64_t token = 0;
-    const T *hidden = read(p.hidden), *cell = read(p.cell);
+    const T *hidden = p.hidden, *cell = p.cell;
     for (int64_t t = 0; t < p.num_steps; ++t) {
       const int64_t size = p.sizes[t], next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0;
       errors.run([&] {
-        multiply(size, hidden, H, false, weight, first, last, write(p.blocks) + token * columns, columns, true);
+        multiply(size, hidden, H, false, weight, first, last, p.blocks + token * columns, columns, true);
       });
 #pragma omp barrier
       errors.run([&] {
         for (int64_t row = thread; row < size; row += threads) {
           gates(token, row, cell + row * H, own.get());
           if (row < next) continue;
-          std::copy_n(read(p.states) + (token + row) * H, H, write(p.last_hidden) + row * H);
-          std::copy_n(read(p.cells) + place(token, row) * H, H, write(p.last_cell) + row * H);
+          std::copy_n(p.states + (token + row) * H, H, p.last_hidden + row * H);
+          std::copy_n(p.cells + place(token, row) * H, H, p.last_cell + row * H);
         }
       });
 #pragma omp barrier
-      hidden = read(p.states) + token * H, cell = read(p.cells) + place(token, 0) * H;
+      hidden = p.states + token * H, cell = p.cells + place(token, 0) * H;
       token += size;
     }
   });
 }
 
 // Gradients of the preactivations of a row, and of c before, over that of c. `own` is memory for 5 * H entries.
-template <typename T>
-void Run<T>::gates_backward(int64_t token, int64_t row, const T* before, const T* d_state, T* d_cell, T* d_block,
+void Run::gates_backward(int64_t token, int64_t row, const T* before, const T* d_state, T* d_cell, T* d_block,
                             T* own) const {
-  const T* output = read(p.blocks) + (token + row) * columns + 2 * masters;
+  const T* output = p.blocks + (token + row) * columns + 2 * masters;
   const T *update = output + H, *input = update + H, *forget = input + H;
-  const T* of_row = read(p.masters) + (token + row) * 2 * masters;
-  const T* softmax = read(p.softmax) + place(token, row) * 2 * masters;
-  const T* tanh_cell = read(p.tanh_cells) + place(token, row) * H;
+  const T* of_row = p.masters + (token + row) * 2 * masters;
+  const T* softmax = p.softmax + place(token, row) * 2 * masters;
+  const T* tanh_cell = p.tanh_cells + place(token, row) * H;
   T *overlap = own, *rest_input = own + H, *rest_forget = own + 2 * H, *of_input = own + 3 * H, *of_forget = own + 4 * H;
   spread(of_row, overlap, rest_input, rest_forget);
   T *d_output = d_block + 2 * masters, *d_update = d_output + H, *d_input = d_update + H, *d_forget = d_input + H;
@@ -186,25 +160,24 @@ void Run<T>::gates_backward(int64_t token, int64_t row, const T* before, const T
   }
 }
 
-template <typename T>
-void Run<T>::backward(const Gradients& g) const {
+void Run::backward(const Gradients& g) const {
   Packed<T> weight(columns, H);
   on_threads(p.threads, [&](Errors& errors) {
     const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
     const int64_t first = share(weight.panels(), thread, threads), last = share(weight.panels(), thread + 1, threads);
-    for (int64_t panel = first; panel < last; ++panel) weight.pack_panel(panel, read(p.hidden_weight), H, true);
+    for (int64_t panel = first; panel < last; ++panel) weight.pack_panel(panel, p.hidden_weight, H, true);
     Buffer<T> own;
     errors.run([&] { own.allocate(5 * H); });
-    T *d_hidden = write(g.hidden), *d_cell = write(g.cell);
+    T *d_hidden = g.hidden, *d_cell = g.cell;
     int64_t token = p.num_tokens;
     for (int64_t t = p.num_steps - 1; t >= 0; --t) {
       const int64_t size = p.sizes[t];
       token -= size;
-      const T* before = t ? read(p.cells) + (token - p.sizes[t - 1]) * H : read(p.cell);
-      T* d_block = write(g.blocks) + token * columns;
+      const T* before = t ? p.cells + (token - p.sizes[t - 1]) * H : p.cell;
+      T* d_block = g.blocks + token * columns;
       errors.run([&] {
         for (int64_t row = thread; row < size; row += threads) {
-          add(d_hidden + row * H, read(g.states) + (token + row) * H, H);
+          add(d_hidden + row * H, g.states + (token + row) * H, H);
           gates_backward(token, row, before + row * H, d_hidden + row * H, d_cell + row * H, d_block + row * columns,
                          own.get());
         }
@@ -216,22 +189,19 @@ void Run<T>::backward(const Gradients& g) const {
 #pragma omp barrier
     }
   });
-  const T* d_blocks = read(g.blocks);
-  product(p.threads, p.num_tokens, p.input_size, columns, d_blocks, false, read(p.input_weight), write(g.inputs));
-  product(p.threads, columns, p.input_size, p.num_tokens, d_blocks, true, read(p.inputs), write(g.input_weight));
-  product(p.threads, columns, H, p.num_tokens, d_blocks, true, read(g.previous), write(g.hidden_weight));
+  const T* d_blocks = g.blocks;
+  product(p.threads, p.num_tokens, p.input_size, columns, d_blocks, false, p.input_weight, g.inputs);
+  product(p.threads, columns, p.input_size, p.num_tokens, d_blocks, true, p.inputs, g.input_weight);
+  product(p.threads, columns, H, p.num_tokens, d_blocks, true, g.previous, g.hidden_weight);
 }
 
 }  // namespace
 
 extern "C" {
-#define RUN_OF(type)                                                       \
-  const char* forward_##type(const Problem* problem) {                     \
-    return error_of([&] { Run<type>(*problem).forward(); });               \
-  }                                                                        \
-  const char* backward_##type(const Problem* problem, const Gradients* g) { \
-    return error_of([&] { Run<type>(*problem).backward(*g); });            \
-  }
-RUN_OF(float)
-RUN_OF(double)
+const char* forward(const Problem* problem) {
+  return error_of([&] { Run(*problem).forward(); });
+}
+const char* backward(const Problem* problem, const Gradients* gradients) {
+  return error_of([&] { Run(*problem).backward(*gradients); });
+}
 }

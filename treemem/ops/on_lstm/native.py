@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.native import TYPE_NAMES, address, structure
+from treemem.ops.native.structures import Structure, structured_library
 from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.sequence_lengths import of_step_before
 
-SOURCE = Path(__file__).with_name("fused.cpp")
+_SOURCE = Path(__file__).with_name("fused.cpp")
 _LEAST_WORK = 1 << 18  # multiplications in a step that are worth a thread
+_PROBLEM = Structure(  # rows are sorted by length, longest first
+    "PROBLEM",
+    "int64_t threads, num_steps, num_tokens, input_size, hidden_size, chunk_size",
+    "int64_t kept",  # whether each step has its own softmax, cells and tanh_cells
+    "const int64_t *sizes",  # [num_steps], rows of each step, not ascending
+    "const REAL *inputs",  # [num_tokens, input_size]
+    "const REAL *hidden, *cell",  # [rows, hidden_size]
+    "const REAL *input_weight, *bias, *hidden_weight",
+    "REAL *blocks",  # [num_tokens, columns]: output, update and own gates
+    "REAL *masters, *softmax",  # [num_tokens, 2, masters]
+    "REAL *states, *cells, *tanh_cells",  # [num_tokens, hidden_size]
+    "REAL *last_hidden, *last_cell",  # [rows, hidden_size], of empty sequences filled in before
+)
+_GRADIENTS = Structure(
+    "GRADIENTS",
+    "const REAL *states",  # [num_tokens, hidden_size]
+    "const REAL *previous",  # h before each token, [num_tokens, hidden_size]
+    "REAL *hidden, *cell",  # [rows, hidden_size], of the last ones; become those of the first ones
+    "REAL *blocks",  # [num_tokens, columns]
+    "REAL *inputs, *input_weight, *hidden_weight",
+)
+
+
+def on_lstm_library(tensors: Iterable[torch.Tensor]) -> ctypes.CDLL | None:
+    """Return the compiled functions, or None if they cannot be used; ``tensors`` are all that they read."""
+    return structured_library(_SOURCE, tensors, _PROBLEM, _GRADIENTS)
 
 
 def is_worth_packing(weight: torch.Tensor, sizes: list[int]) -> bool:
@@ -47,7 +74,6 @@ class NativeSteps(torch.autograd.Function):
         differentiable: bool,
     ) -> tuple[torch.Tensor, ...]:
         """``h`` and the master gates of all tokens, step after step, and the last ``h`` and ``c`` of each row."""
-        given = [each.contiguous() for each in (inputs, hidden, cell, input_weight, bias, hidden_weight)]
         num_tokens, (rows, hidden_size) = len(inputs), hidden.shape
         shape, kept = (2, hidden_size // chunk_size), num_tokens if differentiable else rows
         blocks, masters, states = (
@@ -58,15 +84,34 @@ class NativeSteps(torch.autograd.Function):
         )
         last_hidden, last_cell = (each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell))
         work = max(sizes, default=0) * hidden_weight.numel()
-        threads = max(1, min(torch.get_num_threads(), work // _LEAST_WORK))
-        of_steps = torch.tensor(sizes, dtype=torch.int64)
-        found = (blocks, masters, softmax, states, cells, tanh_cells, last_hidden, last_cell)
-        numbers = threads, len(sizes), num_tokens, inputs.shape[1], hidden_size, chunk_size, int(differentiable)
-        problem = structure(*numbers, *map(address, (of_steps, *given, *found)))
-        getattr(library, f"forward_{TYPE_NAMES[inputs.dtype]}")(problem)
-        if differentiable:
-            ctx.library, ctx.numbers, ctx.sizes = library, numbers, sizes
-            save_for_backward(ctx, of_steps, *given, *found[:-2])  # the last states are not read
+        numbers = {
+            "threads": max(1, min(torch.get_num_threads(), work // _LEAST_WORK)),
+            "num_steps": len(sizes),
+            "num_tokens": num_tokens,
+            "input_size": inputs.shape[1],
+            "hidden_size": hidden_size,
+            "chunk_size": chunk_size,
+            "kept": differentiable,
+        }
+        tensors = {
+            "sizes": torch.tensor(sizes, dtype=torch.int64),
+            "inputs": inputs.contiguous(),
+            "hidden": hidden.contiguous(),
+            "cell": cell.contiguous(),
+            "input_weight": input_weight.contiguous(),
+            "bias": bias.contiguous(),
+            "hidden_weight": hidden_weight.contiguous(),
+            "blocks": blocks,
+            "masters": masters,
+            "softmax": softmax,
+            "states": states,
+            "cells": cells,
+            "tanh_cells": tanh_cells,
+        }
+        library.forward(_PROBLEM(**numbers, **tensors, last_hidden=last_hidden, last_cell=last_cell))
+        if differentiable:  # the last states are not read
+            ctx.library, ctx.numbers, ctx.names, ctx.steps = library, numbers, [*tensors], sizes
+            save_for_backward(ctx, *tensors.values())
         ctx.mark_non_differentiable(masters)
         return states, masters, last_hidden, last_cell
 
@@ -81,17 +126,21 @@ class NativeSteps(torch.autograd.Function):
         d_cell: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs, the initial states and the weights."""
-        read = [each.contiguous() for each in saved]
-        _sizes, inputs, hidden, _cell, input_weight, _bias, hidden_weight = read[:7]
-        states = read[10]
-        previous = of_step_before(hidden, states, ctx.sizes)
+        tensors = dict(zip(ctx.names, (each.contiguous() for each in saved), strict=True))
+        states, weights = tensors["states"], (tensors["input_weight"], tensors["hidden_weight"])
+        d_inputs, d_input_weight, d_hidden_weight = map(torch.empty_like, (tensors["inputs"], *weights))
         d_hidden, d_cell = (each.clone(memory_format=torch.contiguous_format) for each in (d_hidden, d_cell))
-        d_states = d_states.contiguous()
-        d_blocks = empty_rows(states, len(states), len(hidden_weight))
-        d_inputs, d_input_weight, d_hidden_weight = map(torch.empty_like, (inputs, input_weight, hidden_weight))
-        every = (d_states, previous, d_hidden, d_cell, d_blocks, d_inputs, d_input_weight, d_hidden_weight)
-        backward = getattr(ctx.library, f"backward_{TYPE_NAMES[inputs.dtype]}")
-        problem = structure(*ctx.numbers, *map(address, (*read, None, None)))
-        backward(problem, structure(*map(address, every)))
+        d_blocks = empty_rows(states, len(states), len(tensors["bias"]))
+        gradients = _GRADIENTS(
+            states=d_states.contiguous(),
+            previous=of_step_before(tensors["hidden"], states, ctx.steps),
+            hidden=d_hidden,
+            cell=d_cell,
+            blocks=d_blocks,
+            inputs=d_inputs,
+            input_weight=d_input_weight,
+            hidden_weight=d_hidden_weight,
+        )
+        ctx.library.backward(_PROBLEM(**ctx.numbers, **tensors, last_hidden=None, last_cell=None), gradients)
         of_inputs = d_inputs, d_hidden, d_cell, d_input_weight, d_blocks.sum(0), d_hidden_weight
         return None, *of_inputs, None, None, None

@@ -24,7 +24,13 @@
 #include "numerics.h"
 #include "packed.h"
 
+// Both are declared in fused.py.
+struct Problem { PROBLEM };
+struct Gradients { GRADIENTS };
+
 namespace {
+
+using T = REAL;
 
 constexpr double kThreshold = 1e-5;  // reach below this is 0
 constexpr double kEpsilon = 1e-5;    // of layer norms
@@ -32,44 +38,10 @@ constexpr double kSmallest = 1e-12;  // of the sum that pointers are divided by
 
 enum Stream : uint32_t { kVertical = 1, kHorizontal, kInner, kKey, kCompared };
 
-}  // namespace
-
-extern "C" {
-
-// Tensors and options of a run, as fused.py fills them in. Float or double, as `real` says.
-struct Problem {
-  int64_t num_steps, hidden_size, slots, num_parts, train, seed;
-  double skip, cell_dropout, memory_dropout;
-  const int64_t* sizes;        // [num_steps], sequences of each step, not ascending
-  const uint8_t* begins_empty; // [sizes[0]]
-  void *outputs;               // [tokens, hidden_size]
-  void *pointers, *cumulative; // [tokens, slots]
-  const void *elements;        // x, [tokens, hidden_size]
-  const void *queries;         // [tokens - sizes[0], hidden_size]
-  const void *untouched;       // score of the element before, [tokens - sizes[0]]
-  const void *score_weight, *score_bias;                        // both divided by the root of hidden_size
-  const void *key_weight, *key_bias, *key_gain, *key_shift;     // the last three are null if the score has a tanh
-  const void *weight1, *bias1;
-  const void *weight2, *bias2, *gain, *shift;  // null if the cell is tanh(W_1 [v; h] + b_1)
-};
-
-// Gradients: what comes in, and what goes out. Those of weights have a first axis of parts.
-struct Gradients {
-  const void *outputs, *pointers, *cumulative;  // each may be null
-  void *elements, *queries, *untouched, *score_weight, *score_bias;
-  void *key_weight, *key_bias, *key_gain, *key_shift;  // null as in the problem
-  void *weight1, *bias1;
-  void *weight2, *bias2, *gain, *shift;  // null as in the problem
-};
-}
-
-namespace {
-
 // Entries of the cell's hidden layer; of the cell itself if it has no gates.
 inline int64_t inner_size(const Problem& p) { return p.weight2 ? 4 * p.hidden_size : p.hidden_size; }
 
 // What a step keeps of its sequences, its pairs and its keys.
-template <typename T>
 struct Step {
   int64_t size = 0, pairs = 0, keys = 0, token = 0;
   std::vector<int64_t> first, rank, order;     // by sequence; by rank
@@ -81,7 +53,6 @@ struct Step {
 };
 
 // The weights that products of each step read, or their transposes for the backward pass.
-template <typename T>
 struct Maps {
   Packed<T> key, vertical, horizontal, gates;
 
@@ -92,13 +63,12 @@ struct Maps {
         gates(p.weight2 ? of(inner_size(p), inner_size(p), p.weight2, 0, inner_size(p), backward) : Packed<T>(0, 0)) {}
 
  private:
-  static Packed<T> of(int64_t inputs, int64_t outputs, const void* weight, int64_t begin, int64_t stride, bool backward) {
-    const T* values = static_cast<const T*>(weight) + begin;
+  static Packed<T> of(int64_t inputs, int64_t outputs, const T* weight, int64_t begin, int64_t stride, bool backward) {
+    const T* values = weight + begin;
     return backward ? Packed<T>(outputs, inputs, values, stride, true) : Packed<T>(inputs, outputs, values, stride, false);
   }
 };
 
-template <typename T>
 class Part {
  public:
   Part(const Problem& problem, int64_t part)
@@ -106,8 +76,8 @@ class Part {
         H(inner_size(problem)), cell_drop(problem.cell_dropout, problem.seed, part),
         memory_drop(problem.memory_dropout, problem.seed, part) {}
 
-  bool forward(const Maps<T>& maps);
-  void backward(const Gradients& g, const Maps<T>& maps);
+  bool forward(const Maps& maps);
+  void backward(const Gradients& g, const Maps& maps);
 
  private:
   using Floats = const T*;
@@ -120,17 +90,16 @@ class Part {
   const Problem& p;  // of the run
   const int64_t part, parts, D, S, H;
   const Dropout<T> cell_drop, memory_drop;
-  std::vector<std::unique_ptr<Step<T>>> steps;
+  std::vector<std::unique_ptr<Step>> steps;
   Arena of_steps[3], scratch;
   std::vector<int64_t> starts;
   uint32_t num_pairs = 0, num_keys = 0;  // of the steps so far: they number the entries for dropout
   std::vector<uint32_t> pairs_before, keys_before;
 
-  static Floats read(const void* values) { return static_cast<Floats>(values); }
   int64_t token(int64_t step, int64_t row) const { return starts[step] + part + parts * row; }
-  Floats element(int64_t step, int64_t row) const { return read(p.elements) + token(step, row) * D; }
+  Floats element(int64_t step, int64_t row) const { return p.elements + token(step, row) * D; }
   // The gradients of weights are this part's.
-  T* own(void* values, int64_t size) const { return static_cast<T*>(values) + part * size; }
+  T* own(T* values, int64_t size) const { return values + part * size; }
   uint32_t entry_of_key(int64_t step, int64_t key) const {
     return (keys_before[step] + static_cast<uint32_t>(key)) * static_cast<uint32_t>(D);
   }
@@ -139,48 +108,47 @@ class Part {
   // The candidate of a slot after a step; null before the first step.
   Floats candidate(int64_t step, int64_t row, int64_t slot) const {
     if (step < 0) return nullptr;
-    const Step<T>& s = *steps[step];
+    const Step& s = *steps[step];
     return slot < s.first[row] ? element(step, row) : s.candidate + s.pair(row, slot) * D;
   }
   // The memory of a slot before `step` changes it; null where it is 0.
   Floats memory_before(int64_t step, int64_t row, int64_t slot) const {
-    const Step<T>& before = *steps[step - 1];
+    const Step& before = *steps[step - 1];
     return slot < before.first[row] ? candidate(step - 2, row, slot) : before.held + before.pair(row, slot) * D;
   }
   T reach(const T* cumulative, int64_t slot) const {
     const T value = slot + 1 < S ? cumulative[slot + 1] : T(1);
     return value < T(kThreshold) ? T(0) : value;
   }
-  bool attend(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory);
-  T rectified_score(int64_t t, Step<T>& s, int64_t key, Floats query) const;
-  T tanh_score(int64_t t, Step<T>& s, int64_t key, Floats query) const;
-  void backward_rectified(int64_t t, Step<T>& s, int64_t key, T of_score, T* d_query, T* d_key, const Gradients& g) const;
-  void backward_tanh(int64_t t, Step<T>& s, int64_t key, T of_score, T* d_query, const Gradients& g) const;
-  void choose(int64_t t, Step<T>& s, Arena& memory);
-  void hold(int64_t t, Step<T>& s, Arena& memory);
-  void compose(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory);
-  void compose_gated(int64_t t, Step<T>& s, int64_t slot, const Maps<T>& maps);
-  void compose_plain(int64_t t, Step<T>& s, int64_t slot);
-  void backward_gated(int64_t t, Step<T>& s, int64_t slot, const CellGradients& g, T* d_gain, T* d_shift,
-                      const Maps<T>& maps);
-  void backward_plain(int64_t t, const Step<T>& s, int64_t slot, const CellGradients& g);
-  void gather_keys(int64_t t, const Step<T>& s, T* keys) const;
-  void gather_vertical(int64_t t, const Step<T>& s, int64_t slot, T* out, int64_t stride) const;
-  void gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) const;
+  bool attend(int64_t t, Step& s, const Maps& maps, Arena& memory);
+  T rectified_score(int64_t t, Step& s, int64_t key, Floats query) const;
+  T tanh_score(int64_t t, Step& s, int64_t key, Floats query) const;
+  void backward_rectified(int64_t t, Step& s, int64_t key, T of_score, T* d_query, T* d_key, const Gradients& g) const;
+  void backward_tanh(int64_t t, Step& s, int64_t key, T of_score, T* d_query, const Gradients& g) const;
+  void choose(int64_t t, Step& s, Arena& memory);
+  void hold(int64_t t, Step& s, Arena& memory);
+  void compose(int64_t t, Step& s, const Maps& maps, Arena& memory);
+  void compose_gated(int64_t t, Step& s, int64_t slot, const Maps& maps);
+  void compose_plain(int64_t t, Step& s, int64_t slot);
+  void backward_gated(int64_t t, Step& s, int64_t slot, const CellGradients& g, T* d_gain, T* d_shift,
+                      const Maps& maps);
+  void backward_plain(int64_t t, const Step& s, int64_t slot, const CellGradients& g);
+  void gather_keys(int64_t t, const Step& s, T* keys) const;
+  void gather_vertical(int64_t t, const Step& s, int64_t slot, T* out, int64_t stride) const;
+  void gather_held(const Step& s, int64_t t, T* out, int64_t stride) const;
 };
 
-template <typename T>
-bool Part<T>::forward(const Maps<T>& maps) {
+bool Part::forward(const Maps& maps) {
   starts.assign(1, 0);
   for (int64_t t = 0; t < p.num_steps; ++t) {
     starts.push_back(starts[t] + p.sizes[t]);
     if (p.sizes[t] <= part) break;
-    auto s = std::make_unique<Step<T>>();
+    auto s = std::make_unique<Step>();
     s->size = (p.sizes[t] - part + parts - 1) / parts;
     pairs_before.push_back(num_pairs);
     keys_before.push_back(num_keys);
     steps.push_back(std::move(s));
-    Step<T>& step = *steps.back();
+    Step& step = *steps.back();
     Arena& memory = of_steps[p.train ? 0 : t % 3];  // a step reads those of two steps before
     if (!p.train) memory.reset();
     scratch.reset();
@@ -195,10 +163,9 @@ bool Part<T>::forward(const Maps<T>& maps) {
 }
 
 // p and cp of a step. False if the sum of the pointers would be clamped: then the memory of slots out of reach changes too.
-template <typename T>
-bool Part<T>::attend(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory) {
-  T* pointers = static_cast<T*>(p.pointers);
-  T* cumulative = static_cast<T*>(p.cumulative);
+bool Part::attend(int64_t t, Step& s, const Maps& maps, Arena& memory) {
+  T* pointers = p.pointers;
+  T* cumulative = p.cumulative;
   if (t == 0) {
     for (int64_t row = 0; row < s.size; ++row) {
       const int64_t at = token(0, row) * S;
@@ -208,7 +175,7 @@ bool Part<T>::attend(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory) 
     }
     return true;
   }
-  const Step<T>& before = *steps[t - 1];
+  const Step& before = *steps[t - 1];
   for (int64_t row = 0; row < s.size; ++row) {
     const T* cp = cumulative + token(t - 1, row) * S;
     for (int64_t slot = before.first[row]; slot < S; ++slot) {
@@ -220,21 +187,21 @@ bool Part<T>::attend(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory) 
   }
   s.keys = static_cast<int64_t>(s.key_pair.size());
   T *inputs = scratch.take<T>(s.keys * D), *scores = scratch.take<T>(s.keys);
-  s.key_normed = memory.template take<T>(s.keys * D);
-  s.key_scale = memory.template take<T>(s.keys);
+  s.key_normed = memory.take<T>(s.keys * D);
+  s.key_scale = memory.take<T>(s.keys);
   gather_keys(t, s, inputs);
-  if (p.key_bias) fill_rows(s.key_normed, s.keys, D, read(p.key_bias));
+  if (p.key_bias) fill_rows(s.key_normed, s.keys, D, p.key_bias);
   multiply(s.keys, inputs, D, maps.key, s.key_normed, D, p.key_bias != nullptr);
   for (int64_t key = 0; key < s.keys; ++key) {
-    Floats query = read(p.queries) + after_first(t, s.key_row[key]) * D;
-    scores[key] = *read(p.score_bias) + (p.key_gain ? rectified_score(t, s, key, query) : tanh_score(t, s, key, query));
+    Floats query = p.queries + after_first(t, s.key_row[key]) * D;
+    scores[key] = *p.score_bias + (p.key_gain ? rectified_score(t, s, key, query) : tanh_score(t, s, key, query));
   }
   int64_t key = 0;
   std::vector<T> own(S);
   for (int64_t row = 0; row < s.size; ++row) {
     const T* cp = cumulative + token(t - 1, row) * S;
     const int64_t first = before.first[row], at = token(t, row) * S;
-    const T untouched = read(p.untouched)[after_first(t, row)];
+    const T untouched = p.untouched[after_first(t, row)];
     T most = first > 0 ? untouched : -INFINITY;
     std::fill(own.begin(), own.end(), untouched);
     for (; key < s.keys && s.key_row[key] == row; ++key) {
@@ -258,9 +225,8 @@ bool Part<T>::attend(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory) 
 }
 
 // The published code's score: `key_normed`, what the key map gives, is normalised.
-template <typename T>
-T Part<T>::rectified_score(int64_t t, Step<T>& s, int64_t key, Floats query) const {
-  Floats gain = read(p.key_gain), shift = read(p.key_shift), weight = read(p.score_weight);
+T Part::rectified_score(int64_t t, Step& s, int64_t key, Floats query) const {
+  Floats gain = p.key_gain, shift = p.key_shift, weight = p.score_weight;
   T* normed = s.key_normed + key * D;
   s.key_scale[key] = normalize(normed, D);
   const uint32_t entry = entry_of_key(t, key);
@@ -275,9 +241,8 @@ T Part<T>::rectified_score(int64_t t, Step<T>& s, int64_t key, Floats query) con
 }
 
 // The paper's score, eq. 8: `key_normed` becomes the tanh.
-template <typename T>
-T Part<T>::tanh_score(int64_t t, Step<T>& s, int64_t key, Floats query) const {
-  Floats weight = read(p.score_weight);
+T Part::tanh_score(int64_t t, Step& s, int64_t key, Floats query) const {
+  Floats weight = p.score_weight;
   T* compared = s.key_normed + key * D;
   const uint32_t entry = entry_of_key(t, key);
   const Dropout<T> drop = memory_drop;
@@ -291,12 +256,11 @@ T Part<T>::tanh_score(int64_t t, Step<T>& s, int64_t key, Floats query) const {
 }
 
 // The first composed slot of each sequence, and the order of the pairs.
-template <typename T>
-void Part<T>::choose(int64_t t, Step<T>& s, Arena& memory) {
+void Part::choose(int64_t t, Step& s, Arena& memory) {
   s.first.resize(s.size), s.rank.resize(s.size), s.order.resize(s.size);
   s.count.assign(S, 0), s.offset.assign(S, 0);
   for (int64_t row = 0; row < s.size; ++row) {
-    const T* cp = static_cast<const T*>(p.cumulative) + token(t, row) * S;
+    const T* cp = p.cumulative + token(t, row) * S;
     int64_t first = 0;
     while (first < S - 1 && !(cp[first] > T(0) && cp[first] >= T(p.skip)) && cp[first] == cp[first]) ++first;
     s.first[row] = first;
@@ -312,16 +276,15 @@ void Part<T>::choose(int64_t t, Step<T>& s, Arena& memory) {
   for (int64_t row = 0; row < s.size; ++row) s.order[s.rank[row] = s.offset[s.first[row]]++] = row;
   s.pairs = 0;
   for (int64_t slot = 0; slot < S; ++slot) s.offset[slot] = s.pairs, s.pairs += s.count[slot];
-  s.share = memory.template take<T>(s.pairs);
+  s.share = memory.take<T>(s.pairs);
   for (int64_t slot = 0; slot < S; ++slot)
     for (int64_t rank = 0; rank < s.count[slot]; ++rank)
-      s.share[s.offset[slot] + rank] = static_cast<const T*>(p.cumulative)[token(t, s.order[rank]) * S + slot];
+      s.share[s.offset[slot] + rank] = p.cumulative[token(t, s.order[rank]) * S + slot];
 }
 
 // The memory of the pairs.
-template <typename T>
-void Part<T>::hold(int64_t t, Step<T>& s, Arena& memory) {
-  s.held = memory.template take<T>(s.pairs * D);
+void Part::hold(int64_t t, Step& s, Arena& memory) {
+  s.held = memory.take<T>(s.pairs * D);
   for (int64_t slot = 0; slot < S; ++slot) {
     for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
       const int64_t row = s.order[rank];
@@ -331,8 +294,8 @@ void Part<T>::hold(int64_t t, Step<T>& s, Arena& memory) {
         continue;
       }
       const int64_t at = token(t, row) * S;
-      const T* cp = static_cast<const T*>(p.cumulative) + at;
-      const T onward = cp[S - 1] - cp[slot] + static_cast<const T*>(p.pointers)[at + slot];
+      const T* cp = p.cumulative + at;
+      const T onward = cp[S - 1] - cp[slot] + p.pointers[at + slot];
       Floats from = memory_before(t, row, slot), to = candidate(t - 1, row, slot);
       for (int64_t d = 0; d < D; ++d) {
         const T old = from ? from[d] : T(0);
@@ -342,14 +305,13 @@ void Part<T>::hold(int64_t t, Step<T>& s, Arena& memory) {
   }
 }
 
-template <typename T>
-void Part<T>::compose(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory) {
-  s.candidate = memory.template take<T>(s.pairs * D);
-  s.inner = memory.template take<T>(s.pairs * H);
+void Part::compose(int64_t t, Step& s, const Maps& maps, Arena& memory) {
+  s.candidate = memory.take<T>(s.pairs * D);
+  s.inner = memory.take<T>(s.pairs * H);
   if (p.weight2) {
-    s.gates = memory.template take<T>(s.pairs * H);
-    s.normed = memory.template take<T>(s.pairs * D);
-    s.scale = memory.template take<T>(s.pairs);
+    s.gates = memory.take<T>(s.pairs * H);
+    s.normed = memory.take<T>(s.pairs * D);
+    s.scale = memory.take<T>(s.pairs);
   }
   T* inputs = scratch.take<T>(s.pairs * D);
   gather_held(s, t, inputs, D);
@@ -362,14 +324,13 @@ void Part<T>::compose(int64_t t, Step<T>& s, const Maps<T>& maps, Arena& memory)
     else compose_plain(t, s, slot);
   }
   for (int64_t row = 0; row < s.size; ++row)
-    std::copy_n(s.candidate + s.pair(row, S - 1) * D, D, static_cast<T*>(p.outputs) + token(t, row) * D);
+    std::copy_n(s.candidate + s.pair(row, S - 1) * D, D, p.outputs + token(t, row) * D);
 }
 
 // The candidates of a slot from `inner`, W_1 [v; h].
-template <typename T>
-void Part<T>::compose_gated(int64_t t, Step<T>& s, int64_t slot, const Maps<T>& maps) {
+void Part::compose_gated(int64_t t, Step& s, int64_t slot, const Maps& maps) {
   const int64_t count = s.count[slot], begin = s.offset[slot];
-  Floats gain = read(p.gain), shift = read(p.shift), bias1 = read(p.bias1), bias2 = read(p.bias2);
+  Floats gain = p.gain, shift = p.shift, bias1 = p.bias1, bias2 = p.bias2;
   T *inner = s.inner + begin * H, *gates = s.gates + begin * H;
   const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin)) * static_cast<uint32_t>(H);
   for (int64_t rank = 0; rank < count; ++rank)
@@ -398,9 +359,8 @@ void Part<T>::compose_gated(int64_t t, Step<T>& s, int64_t slot, const Maps<T>& 
   }
 }
 
-template <typename T>
-void Part<T>::compose_plain(int64_t t, Step<T>& s, int64_t slot) {
-  Floats bias = read(p.bias1);
+void Part::compose_plain(int64_t t, Step& s, int64_t slot) {
+  Floats bias = p.bias1;
   for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
     const int64_t at = s.offset[slot] + rank;
     Floats own = element(t, s.order[rank]);
@@ -415,8 +375,7 @@ void Part<T>::compose_plain(int64_t t, Step<T>& s, int64_t slot) {
 }
 
 // What the key map reads, with dropout.
-template <typename T>
-void Part<T>::gather_keys(int64_t t, const Step<T>& s, T* out) const {
+void Part::gather_keys(int64_t t, const Step& s, T* out) const {
   for (int64_t key = 0; key < s.keys; ++key) {
     Floats from = steps[t - 1]->candidate + s.key_pair[key] * D;
     memory_drop.copy(kKey, entry_of_key(t, key), from, out + key * D, D);
@@ -424,8 +383,7 @@ void Part<T>::gather_keys(int64_t t, const Step<T>& s, T* out) const {
 }
 
 // What the cell reads of the slot below, with dropout.
-template <typename T>
-void Part<T>::gather_vertical(int64_t t, const Step<T>& s, int64_t slot, T* out, int64_t stride) const {
+void Part::gather_vertical(int64_t t, const Step& s, int64_t slot, T* out, int64_t stride) const {
   for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
     const int64_t row = s.order[rank];
     Floats from = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : element(t, row);
@@ -435,8 +393,7 @@ void Part<T>::gather_vertical(int64_t t, const Step<T>& s, int64_t slot, T* out,
 }
 
 // What the cell reads of the memory, with dropout.
-template <typename T>
-void Part<T>::gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) const {
+void Part::gather_held(const Step& s, int64_t t, T* out, int64_t stride) const {
   for (int64_t pair = 0; pair < s.pairs; ++pair) {
     const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(pair)) * static_cast<uint32_t>(D);
     cell_drop.copy(kHorizontal, entry, s.held + pair * D, out + pair * stride, D);
@@ -445,11 +402,10 @@ void Part<T>::gather_held(const Step<T>& s, int64_t t, T* out, int64_t stride) c
 
 // From the candidates of a slot to what the cell reads: `inner`, and `held` and `vertical` past W_1. `gates` becomes the
 // gradient of what W_2 gives.
-template <typename T>
-void Part<T>::backward_gated(int64_t t, Step<T>& s, int64_t slot, const CellGradients& g, T* d_gain, T* d_shift,
-                             const Maps<T>& maps) {
+void Part::backward_gated(int64_t t, Step& s, int64_t slot, const CellGradients& g, T* d_gain, T* d_shift,
+                             const Maps& maps) {
   const int64_t count = s.count[slot], begin = s.offset[slot];
-  Floats gain = read(p.gain), shift = read(p.shift);
+  Floats gain = p.gain, shift = p.shift;
   T* gates = s.gates + begin * H;
   for (int64_t rank = 0; rank < count; ++rank) {
     const int64_t row = s.order[rank], at = begin + rank;
@@ -492,8 +448,7 @@ void Part<T>::backward_gated(int64_t t, Step<T>& s, int64_t slot, const CellGrad
   for (int64_t i = 0; i < count * H; ++i) g.inner[i] = inner[i] > T(0) ? g.inner[i] * kept : T(0);
 }
 
-template <typename T>
-void Part<T>::backward_plain(int64_t t, const Step<T>& s, int64_t slot, const CellGradients& g) {
+void Part::backward_plain(int64_t t, const Step& s, int64_t slot, const CellGradients& g) {
   for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
     const int64_t row = s.order[rank], at = s.offset[slot] + rank;
     Floats x = element(t, row), composed = s.inner + at * D, d_out = g.candidate + rank * D;
@@ -513,11 +468,10 @@ void Part<T>::backward_plain(int64_t t, const Step<T>& s, int64_t slot, const Ce
 
 // Adds to the gradients of the query and of the maps; `key_normed` becomes the gradient of what the key map gives. `d_key`
 // is memory.
-template <typename T>
-void Part<T>::backward_rectified(int64_t t, Step<T>& s, int64_t key, T of_score, T* d_query, T* d_key,
+void Part::backward_rectified(int64_t t, Step& s, int64_t key, T of_score, T* d_query, T* d_key,
                                  const Gradients& g) const {
-  Floats gain = read(p.key_gain), shift = read(p.key_shift), weight = read(p.score_weight);
-  Floats query = read(p.queries) + after_first(t, s.key_row[key]) * D;
+  Floats gain = p.key_gain, shift = p.key_shift, weight = p.score_weight;
+  Floats query = p.queries + after_first(t, s.key_row[key]) * D;
   T *normed = s.key_normed + key * D, *d_gain = own(g.key_gain, D), *d_shift = own(g.key_shift, D);
   T* d_weight = own(g.score_weight, D);
   const uint32_t entry = entry_of_key(t, key);
@@ -541,9 +495,8 @@ void Part<T>::backward_rectified(int64_t t, Step<T>& s, int64_t key, T of_score,
   for (int64_t d = 0; d < D; ++d) normed[d] = scale * (d_key[d] - mean - normed[d] * mean_normed);
 }
 
-template <typename T>
-void Part<T>::backward_tanh(int64_t t, Step<T>& s, int64_t key, T of_score, T* d_query, const Gradients& g) const {
-  Floats weight = read(p.score_weight);
+void Part::backward_tanh(int64_t t, Step& s, int64_t key, T of_score, T* d_query, const Gradients& g) const {
+  Floats weight = p.score_weight;
   T *compared = s.key_normed + key * D, *d_weight = own(g.score_weight, D);
   const uint32_t entry = entry_of_key(t, key);
   const Dropout<T> drop = memory_drop;
@@ -556,9 +509,8 @@ void Part<T>::backward_tanh(int64_t t, Step<T>& s, int64_t key, T of_score, T* d
   }
 }
 
-template <typename T>
-void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
-  T *d_weight1 = own(g.weight1, H * 2 * D), *d_bias1 = own(g.bias1, H), *d_elements = static_cast<T*>(g.elements);
+void Part::backward(const Gradients& g, const Maps& maps) {
+  T *d_weight1 = own(g.weight1, H * 2 * D), *d_bias1 = own(g.bias1, H), *d_elements = g.elements;
 
   const int64_t last = static_cast<int64_t>(steps.size()) - 1;
   std::vector<T*> d_candidate(steps.size()), d_held(steps.size());
@@ -567,8 +519,8 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
   auto prepare = [&](int64_t t) {
     if (t < 0 || d_candidate[t]) return;
     of_gradients[t % 3].reset();
-    d_candidate[t] = of_gradients[t % 3].template take_zero<T>(steps[t]->pairs * D);
-    d_held[t] = of_gradients[t % 3].template take_zero<T>(steps[t]->pairs * D);
+    d_candidate[t] = of_gradients[t % 3].take_zero<T>(steps[t]->pairs * D);
+    d_held[t] = of_gradients[t % 3].take_zero<T>(steps[t]->pairs * D);
     d_cumulative[t].assign(steps[t]->size * S, T(0));
   };
   auto d_element = [&](int64_t t, int64_t row) { return d_elements + token(t, row) * D; };
@@ -578,10 +530,10 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
   };
 
   for (int64_t t = last; t >= 0; --t) {
-    Step<T>& s = *steps[t];
+    Step& s = *steps[t];
     prepare(t), prepare(t - 1), prepare(t - 2);
     for (int64_t row = 0; row < s.size && g.outputs; ++row)
-      add(d_candidate[t] + s.pair(row, S - 1) * D, read(g.outputs) + token(t, row) * D, D);
+      add(d_candidate[t] + s.pair(row, S - 1) * D, g.outputs + token(t, row) * D, D);
 
     // The cell, from the last slot to the first.
     scratch.reset();
@@ -624,8 +576,8 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
     }
     if (t > 0) {
       // The memory.
-      const T* cumulative = static_cast<const T*>(p.cumulative);
-      const T* pointers = static_cast<const T*>(p.pointers);
+      const T* cumulative = p.cumulative;
+      const T* pointers = p.pointers;
       std::vector<T> d_onward(s.size * S, T(0));
       for (int64_t slot = 0; slot < S; ++slot) {
         for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
@@ -633,7 +585,7 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
           const T onward = cumulative[at + S - 1] - cumulative[at + slot] + pointers[at + slot];
           Floats from = memory_before(t, row, slot), to = candidate(t - 1, row, slot);
           Floats dh = d_held[t] + (s.offset[slot] + rank) * D;
-          const Step<T>& before = *steps[t - 1];
+          const Step& before = *steps[t - 1];
           T* d_from = slot < before.first[row] ? to_candidate(t - 2, row, slot)
                                                : d_held[t - 1] + before.pair(row, slot) * D;
           T* d_to = to_candidate(t - 1, row, slot);
@@ -656,11 +608,11 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
         T so_far = 0, total = 0;
         for (int64_t slot = 0; slot < S; ++slot) {
           so_far += d_onward[row * S + slot];
-          d_own[slot] = so_far + (g.pointers ? read(g.pointers)[at + slot] : T(0));
+          d_own[slot] = so_far + (g.pointers ? g.pointers[at + slot] : T(0));
         }
         so_far = 0;
         for (int64_t slot = S - 1; slot >= 0; --slot) {
-          so_far += d_cumulative[t][row * S + slot] + (g.cumulative ? read(g.cumulative)[at + slot] : T(0));
+          so_far += d_cumulative[t][row * S + slot] + (g.cumulative ? g.cumulative[at + slot] : T(0));
           d_own[slot] += so_far;
           total += pointers[at + slot] * d_own[slot];
         }
@@ -672,12 +624,12 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
           if (slot < steps[t - 1]->first[row]) of_untouched += pointers[at + slot] * of_slot;
           else d_score[key++] = pointers[at + slot] * of_slot;
         }
-        static_cast<T*>(g.untouched)[after_first(t, row)] = of_untouched;
+        g.untouched[after_first(t, row)] = of_untouched;
       }
       T *inputs = scratch.take<T>(s.keys * D), *d_inputs = scratch.take<T>(s.keys * D);
       gather_keys(t, s, inputs);
       for (key = 0; key < s.keys; ++key) {
-        T* d_query = static_cast<T*>(g.queries) + after_first(t, s.key_row[key]) * D;
+        T* d_query = g.queries + after_first(t, s.key_row[key]) * D;
         *own(g.score_bias, 1) += d_score[key];
         if (p.key_gain) backward_rectified(t, s, key, d_score[key], d_query, d_inputs + key * D, g);
         else backward_tanh(t, s, key, d_score[key], d_query, g);
@@ -694,47 +646,42 @@ void Part<T>::backward(const Gradients& g, const Maps<T>& maps) {
   }
 }
 
-template <typename T>
 struct Run {
   Problem problem;
-  std::vector<std::unique_ptr<Part<T>>> parts;
+  std::vector<std::unique_ptr<Part>> parts;
+
+  explicit Run(const Problem& given) : problem(given) {
+    for (int64_t part = 0; part < problem.num_parts; ++part) parts.push_back(std::make_unique<Part>(problem, part));
+  }
 };
-
-// `state` becomes null if the sum of the pointers would be clamped.
-template <typename T>
-void forward(const Problem* problem, void** state) {
-  auto run = std::make_unique<Run<T>>(Run<T>{*problem, {}});
-  for (int64_t part = 0; part < problem->num_parts; ++part) run->parts.push_back(std::make_unique<Part<T>>(run->problem, part));
-  const Maps<T> maps(*problem, false);
-  std::atomic<bool> done{true};
-  parallel_for(problem->num_parts, problem->num_parts, [&](int64_t part) {
-    if (!run->parts[part]->forward(maps)) done = false;
-  });
-  *state = done ? run.release() : nullptr;
-}
-
-template <typename T>
-void backward(void* state, const Problem* problem, const Gradients* gradients) {
-  Run<T>& run = *static_cast<Run<T>*>(state);
-  run.problem = *problem;  // the same tensors as in the forward pass, which may lie elsewhere now
-  const int64_t count = static_cast<int64_t>(run.parts.size());
-  const Maps<T> maps(run.problem, true);
-  parallel_for(count, count, [&](int64_t part) { run.parts[part]->backward(*gradients, maps); });
-}
 
 }  // namespace
 
 extern "C" {
-#define RUN_OF(type)                                                             \
-  const char* forward_##type(const Problem* problem, void** state) {             \
-    return error_of([&] { forward<type>(problem, state); });                     \
-  }                                                                              \
-  const char* backward_##type(void* state, const Problem* p, const Gradients* g) { \
-    return error_of([&] { backward<type>(state, p, g); });                       \
-  }                                                                              \
-  const char* free_##type(void* state) {                                         \
-    return error_of([&] { delete static_cast<Run<type>*>(state); });             \
-  }
-RUN_OF(float)
-RUN_OF(double)
+
+// `state` becomes null if the sum of the pointers would be clamped.
+const char* forward(const Problem* problem, void** state) {
+  return error_of([&] {
+    auto run = std::make_unique<Run>(*problem);
+    const Maps maps(*problem, false);
+    std::atomic<bool> done{true};
+    parallel_for(problem->num_parts, problem->num_parts, [&](int64_t part) {
+      if (!run->parts[part]->forward(maps)) done = false;
+    });
+    *state = done ? run.release() : nullptr;
+  });
+}
+
+const char* backward(void* state, const Problem* problem, const Gradients* gradients) {
+  return error_of([&] {
+    Run& run = *static_cast<Run*>(state);
+    run.problem = *problem;  // the same tensors as in the forward pass, which may lie elsewhere now
+    const Maps maps(run.problem, true);
+    parallel_for(run.parts.size(), run.parts.size(), [&](int64_t part) { run.parts[part]->backward(*gradients, maps); });
+  });
+}
+
+const char* release(void* state) {
+  return error_of([&] { delete static_cast<Run*>(state); });
+}
 }
