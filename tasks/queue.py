@@ -152,8 +152,8 @@ def entries_of_rows(
     known_files = {name for entry in chosen for name in entry.files}
     for name in files:
         if name not in known_files:
-            known = ", ".join(sorted(known_files)) or "none"
-            raise RecipeError(f"no file of these studies is called {name!r}; there are {known}")
+            there = ", ".join(sorted(known_files)) or "none"
+            raise RecipeError(f"no file of these studies is called {name!r}; there are {there}")
     found = []
     for entry in chosen:
         own = {name: files[name].resolve() if name in files else path for name, path in entry.files.items()}
