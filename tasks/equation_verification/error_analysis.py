@@ -64,3 +64,20 @@ def kind_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterat
                 "data": {"name": "data", "hash": digest},
                 "members": packed_answers(members),
             }
+
+
+def depth_records(
+    done: StudyResults, before: Sequence[dict[str, Any]], *, sets: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield for each data set how many of its equations of each depth are true, and how many are false."""
+    for name in sets:
+        forest = done.data[name]
+        digest = done.task.examples(forest).digest()
+        if any(each["set"] == name and each["hash"] == digest for each in before):
+            continue
+        depth, label = forest.height()[forest.begin[1:] - 1], forest.tree_data["label"]
+        counts = {
+            str(each): [int(((depth == each) & (label == value)).sum()) for value in (1, 0)]
+            for each in np.unique(depth)
+        }
+        yield {"set": name, "hash": digest, "true_and_false": counts}

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 
 from treemem.runs import packed_answers
 from treemem.runs.page_tables import error_table
-from treemem.tasks.equation_verification.error_analysis import equation_groups
+from treemem.tasks.equation_verification.error_analysis import depth_records, equation_groups
+from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
 
@@ -35,3 +39,11 @@ def test_errors_are_counted_by_kind() -> None:
         [cell.strip() for cell in line.split("|")[1:-1]] for line in error_table({"net": [run]}, kinds).splitlines()
     ]
     assert lines[2:] == [["_function_", "", ""], ["Add", "1", "100.00"], ["sin", "2", "50.00"]]
+
+
+def test_true_and_false_equations_are_counted_by_depth_once() -> None:
+    forest = Forest.from_trees(TREES, tree_data={"label": [1, 0, 1, 0]})
+    done: Any = SimpleNamespace(data={"mine": forest}, task=EquationVerification())
+    (record,) = depth_records(done, [], sets=["mine"])
+    assert record["true_and_false"] == {"2": [2, 1], "3": [0, 1]}
+    assert list(depth_records(done, [record], sets=["mine"])) == []

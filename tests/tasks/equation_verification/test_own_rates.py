@@ -1,0 +1,120 @@
+"""Table 2 with each network's own learning rate, from records that nobody trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_records import made_record
+
+from treemem.records import write_records
+from treemem.runs.results_page import write_page
+from treemem.runs.study_file import StudyFolder
+from treemem.tasks.equation_verification.own_rates import (
+    BEST,
+    PLAIN,
+    claim_table,
+    gaps_by_depth,
+    own_rates,
+    rate_table,
+    rows_with_own_rates,
+)
+from treemem.tasks.equation_verification.task import EquationVerification
+
+FOLDER = StudyFolder.find("equation_verification")
+STUDY = FOLDER.study("own-rates")
+RATES = list(STUDY.variants)
+OWN = {network: RATES[place % 4] for place, network in enumerate(STUDY.networks)}
+"""The rate with the best validation in the made records."""
+DEPTHS = range(8, 14)
+
+
+class Page:
+    """What the table of claims asks of a page."""
+
+    def figure(self, network: str, split: str, metric: str = "accuracy") -> Any:
+        key = (network, split, metric)
+        return next(f for f in EquationVerification.published if (f.network, f.split, f.metric) == key)
+
+
+def records(seeds: int = 2, *, without: str = "") -> list[dict[str, Any]]:
+    """All runs of the first seeds. The more of a stack, the better, most so on deep equations."""
+    found = []
+    for run in STUDY.runs():
+        network, _, rate = run.row.partition(", ")
+        if run.training.seed not in STUDY.seeds[:seeds] or run.row == without:
+            continue
+        parts = network.count("+")
+        within = dict.fromkeys(range(1, 8), (100, 90 if rate == OWN[network] else 80))
+        deep = {depth: (100, 60 + 5 * parts + parts * (depth - 8)) for depth in DEPTHS}
+        groups = {"train": within, "validation": within, "test": deep, "general_deeper": deep}
+        found.append(made_record(run, groups, group="depth"))
+    return found
+
+
+def test_each_network_has_the_rate_with_the_best_validation() -> None:
+    assert own_rates(STUDY, records()) == OWN
+    rows = rows_with_own_rates(STUDY, records())
+    assert {name: [run["row"] for run in runs] for name, runs in rows.items()} == {
+        name: [f"{name}, {rate}"] * 2 for name, rate in OWN.items()
+    }
+    line = next(line for line in rate_table(STUDY, records()).splitlines() if line.startswith(f"| {BEST} "))
+    assert [cell.strip() for cell in line.split("|")[2:7]] == [
+        "2",
+        *["80.00 ± 0.00"] * 2,
+        "**90.00 ± 0.00**",
+        "80.00 ± 0.00",
+    ]
+
+
+def test_a_network_without_a_seed_with_all_rates_has_no_rate() -> None:
+    assert PLAIN not in own_rates(STUDY, records(1, without=f"{PLAIN}, {RATES[2]}"))
+    assert own_rates(STUDY, []) == {}
+
+
+def test_the_claims_are_answered_by_differences_and_their_intervals() -> None:
+    lines = claim_table(rows_with_own_rates(STUDY, records()), Page()).splitlines()[2:]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    answers = {row[0]: (row[1], row[2], row[-1]) for row in cells}
+    assert answers["The stack helps Tree-LSTM"] == ("+1.60", "+7.50", "yes")
+    assert answers["The stack lowers Tree-RNN"] == ("+2.65", "-7.50", "no, the opposite")
+    assert answers["It is better not to normalise the actions"] == ("+0.80", "-7.50", "no, the opposite")
+    lead = "+15.0, +18.0, +21.0, +24.0, +27.0, +30.0"
+    assert answers["Its lead widens with depth (8 to 13)"] == ("a plot", lead, "yes")
+    assert answers["Its lead is up to 10 %"] == ("a plot", "+30.0 at depth 13", "yes")
+
+
+@pytest.mark.parametrize(
+    ("best", "widens"),
+    [((80, 70, 75, 90), "yes"), ((80, 70, 95, 90), "in part: it rises, but not to the end"), ((80, 70, 70, 75), "no")],
+)
+def test_a_lead_widens_if_it_rises_to_the_deepest_equations(best: tuple[int, ...], widens: str) -> None:
+    run, *_ = STUDY.runs()
+    made = {
+        name: [made_record(run, {"test": dict(enumerate(((100, each) for each in correct), 8))}, group="depth")]
+        for name, correct in ((BEST, best), (PLAIN, (70, 70, 70, 70)))
+    }
+    assert list(gaps_by_depth(made)) == [8, 9, 10, 11]
+    (line,) = (line for line in claim_table(made, Page()).splitlines() if "widens" in line)
+    assert line.split("|")[-2].strip() == widens
+
+
+def test_the_page_shows_what_is_recorded_and_names_the_command_for_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    forms = [
+        made_record(
+            run, {part: {8: (100, 70 + place)} for part in ("validation", "test", "general_deeper")}, group="depth"
+        )
+        for place, run in enumerate(FOLDER.study("stack-forms").runs())
+    ]
+    texts = []
+    for name, made in (("stack-forms", forms), ("own-rates", records())):
+        write_records(tmp_path / "results" / f"{name}.jsonl", made)
+        write_page(FOLDER, tmp_path / "results", tmp_path / "page.md")
+        texts.append((tmp_path / "page.md").read_text())
+    assert "Not recorded yet: `treemem queue equation_verification/own-rates`" in texts[0]
+    assert "| gated readout of the top 2 rows " in texts[0]
+    assert " +1.00 | " in texts[0]
+    assert "Not recorded yet" not in texts[1]
+    assert " +30.0 at depth 13 " in texts[1]
