@@ -19,11 +19,11 @@ from treemem.ops.affine import Affine
 from treemem.ops.gated_recursive import (
     CellActivation,
     GatedCellWeights,
+    GatedNodes,
     Levels,
     gated_cell,
     gated_levels,
     gated_pairs,
-    nodes,
 )
 from treemem.ops.native import TYPE_NAMES, native_library
 from treemem.ops.threads import torch_threads
@@ -97,7 +97,8 @@ def test_pairs_are_the_cell(dropout: float, activation: CellActivation, engine: 
     results = []
     for run in (gated_cell, gated_pairs):
         with engine_of(engine):
-            out = run(left, right, weights, keep, activation)
+            pairs = (left, right) if run is gated_cell else (torch.stack([left, right]),)
+            out = run(*pairs, weights, keep, activation)
             read = [left, right, *(tensor for affine in weights for tensor in affine)]
             gradients = torch.autograd.grad((out * out.detach().cos()).sum(), read)
         results.append({"out": out.detach(), **{str(at): each for at, each in enumerate(gradients)}})
@@ -115,30 +116,28 @@ def test_a_second_backward_pass_gives_the_same_gradients(engine: str) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_after_a_failed_backward_pass_run_forward_again(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not compile_mode.compiler(), reason="no compiler")
+def test_after_a_failed_backward_pass_run_forward_again(monkeypatch: pytest.MonkeyPatch) -> None:
     leaves = torch.randn(4, SIZE, dtype=torch.float64, requires_grad=True)
-    with engine_of(engine):
-        states = gated_levels(leaves, shared_levels(4, [2, 1]), new_weights())
-    where = nodes._NativeNodes if engine == "C++" else nodes._TorchNodes
-    backward = where.backward
+    states = gated_levels(leaves, shared_levels(4, [2, 1]), new_weights())
+    gradients = GatedNodes.gradients
 
     def fail(*arguments: Any) -> None:
-        backward(*arguments)
+        gradients(*arguments)
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(where, "backward", fail)
+        patch.setattr(GatedNodes, "gradients", fail)
         with pytest.raises(MemoryError):
             states.sum().backward()
     with pytest.raises(RuntimeError, match="run the forward pass again"):
         states.sum().backward()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_hooks_must_keep_the_shape(engine: str) -> None:
+@pytest.mark.skipif(not compile_mode.compiler(), reason="no compiler")
+def test_hooks_must_keep_the_shape() -> None:
     leaves = torch.randn(4, SIZE, dtype=torch.float64, requires_grad=True)
-    with engine_of(engine), torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: each[:1]):
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: each[:1]):
         states = gated_levels(leaves, shared_levels(4, [2, 1]), new_weights())
     with pytest.raises(RuntimeError, match="keep the shape"):
         states.sum().backward()

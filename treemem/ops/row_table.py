@@ -6,6 +6,7 @@ to one table of gradients, so a step takes time for the rows that it reads and w
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,13 @@ class RowTable:
         # Autograd does not see the writes in place. This stands for them: each read and each write depends on the last
         # write, so the backward passes come in the opposite order.
         self._written = like.new_empty(())
+
+    def so_far(self) -> RowTable:
+        """Return this table without the writes to come, for a function under gradient checkpointing.
+
+        The graph holds such a function. If it held the graph of later writes, nothing would free them.
+        """
+        return copy.copy(self)
 
     def write(self, rows: Rows, values: torch.Tensor) -> None:
         """Write ``values`` ``[..., width]``."""

@@ -187,7 +187,7 @@ class _Memory:
         most = num_chosen if self._by_children else num_pairs
         keep = leaves.new_empty(most, len(weights.cell.hidden.bias)) if dropout else None
         children = torch.empty(most, 2, dtype=torch.int64, device=leaves.device)
-        self._nodes = new_nodes(leaves, children, weights.cell, keep, differentiable=False)
+        self._nodes = new_nodes(leaves, children, weights.cell, keep)
         self._pairs = children.new_empty(num_pairs, 2) if self._by_children else self._nodes.children
         self.score = leaves.new_empty(num_pairs)
         self._scored, self.num_nodes = 0, self._num_leaves

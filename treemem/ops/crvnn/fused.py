@@ -116,11 +116,11 @@ def _step(rows: _Rows, weights: CRvNNWeights, terms: FeatureTerms) -> _Rows:
     gives_way = moves / among
     taken = (left @ gives_way[:, :, None]).squeeze(2) * token
     inner = slice(2, -1)  # the first token has no left neighbour to take
-    left_states, own_states = (each[:, inner].reshape(-1, width) for each in (next_left, states))
+    pairs = torch.stack([next_left[:, inner], states[:, inner]]).flatten(1, 2)
     keep = None
     if weights.dropout:
-        keep = functional.dropout(states.new_ones(len(own_states), len(weights.cell.hidden.bias)), weights.dropout)
-    composed = gated_pairs(left_states, own_states, weights.cell, keep, weights.activation).view(count, -1, width)
+        keep = functional.dropout(states.new_ones(pairs.shape[1], len(weights.cell.hidden.bias)), weights.dropout)
+    composed = gated_pairs(pairs, weights.cell, keep, weights.activation).view(count, -1, width)
     new_states = torch.lerp(states[:, inner], composed, taken[:, inner, None])
     new_states = torch.cat([states[:, :2], new_states, states[:, -1:]], 1)
     new_existence = existence * (1 - gives_way)
