@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from treemem.device_copy import to_device
 from treemem.ops.cell import State
-from treemem.ops.gradient_checkpointing import checkpointed
 from treemem.schedule.parts import cut_schedule
 from treemem.schedule.schedule import Schedule
 
@@ -27,8 +27,10 @@ def root_states(
         run: the states of all rows of a part's schedule, from those of its given rows.
         schedule: all rows.
         rows_at_once: inner rows of a part.
-        learned: gives every tensor that ``run`` reads and that gradients are wanted of.
+        learned: gives the weights that ``run`` reads. The backward pass runs each part again and raises RuntimeError if
+            they have changed.
     """
+    before = _versions(learned())
     cut = cut_schedule(schedule, rows_at_once)
     device = schedule.device
     names: list[str] = []
@@ -36,9 +38,9 @@ def root_states(
     for part in cut.parts:
         own, rows = part.schedule.to(device), to_device(part.handed_on, device)
 
-        def run_part(
-            given: Sequence[torch.Tensor], own: Schedule = own, rows: torch.Tensor = rows
-        ) -> Sequence[torch.Tensor]:
+        def run_part(*given: torch.Tensor, own: Schedule = own, rows: torch.Tensor = rows) -> Sequence[torch.Tensor]:
+            if _versions(learned()) != before:
+                raise RuntimeError("the weights have changed since the trees were run; change them after backward()")
             states = run(own, dict(zip(names, given, strict=True)) if given else {})
             if not names:
                 names.extend(states)
@@ -50,9 +52,13 @@ def root_states(
             for place in range(len(names) if sources else 0)
         ]
         only = len(cut.parts) == 1
-        handed_on.append(run_part(given) if only else checkpointed(run_part, given, lambda: list(learned())))
+        handed_on.append(run_part(*given) if only else checkpoint(run_part, *given, use_reentrant=False))
     place_of_root = to_device(cut.place_of_root, device)
     return {
         name: torch.cat(of_parts).index_select(0, place_of_root)
         for name, of_parts in zip(names, zip(*handed_on, strict=True), strict=True)
     }
+
+
+def _versions(weights: Iterator[torch.Tensor]) -> list[tuple[int, int]]:
+    return [(id(weight), weight._version) for weight in weights if weight.requires_grad]
