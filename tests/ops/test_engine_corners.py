@@ -193,10 +193,10 @@ def of_each(layer: torch.nn.Module, batch: Any) -> tuple[Any, dict[str, torch.Te
     return lambda weights: torch.func.functional_call(layer, weights, (batch,)).root, several
 
 
-@needs_dgl
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("layer_class", [TreeLSTM, TreeCell])
-def test_the_naive_engine_runs_within_vmap(layer_class: Any) -> None:
-    roots, weights = of_each(layer_class(3, VOCABULARY, engine="naive").double(), batch())
+def test_several_sets_of_weights_run_within_vmap(layer_class: Any, engine: Engine) -> None:
+    roots, weights = of_each(layer_class(3, VOCABULARY, engine=engine).double(), batch())
     weights = {name: value.requires_grad_() for name, value in weights.items()}
     found = torch.func.vmap(roots)(weights)
     expected = torch.stack([roots({name: value[place] for name, value in weights.items()}) for place in range(2)])
