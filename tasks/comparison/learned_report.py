@@ -28,6 +28,18 @@ def finished_parts(page: Any) -> dict[str, tuple[LearnedPart, dict[str, Records]
     return found
 
 
+def is_complete(page: Any) -> bool:
+    """Return whether all rows of all parts are recorded; of rows that cannot be trained, the trials."""
+    for part in learned_parts().values():
+        trials = page.records(f"{part.title}/trials")
+        for row in part.order:
+            tried = part.trials_of(trials, row)
+            cannot = bool(tried) and best_trial(tried) is None
+            if not cannot and len(page.records(f"{part.title}/{part.stem_of(row)}")) < len(part.seeds):
+                return False
+    return True
+
+
 def learned_summary(parts: Mapping[str, tuple[LearnedPart, Mapping[str, Records]]], titles: Mapping[str, str]) -> str:
     """Return a Markdown table of the accuracy beyond training: a row for each network, a column for each part."""
     shares = [scores_on(next(iter(rows.values()))[0], BEYOND)[-1].majority for _, rows in parts.values()]

@@ -27,19 +27,50 @@ from treemem.runs.page_tables import Records, seed_of_record, tree_page_name
 from treemem.runs.study import read_study
 from treemem.runs.study_file import StudyFolder
 
+_BLOCK = "readme.md.j2"  # of the part of the README that follows records
+
 
 def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
     """Write the page and its plots from the records in ``results``.
 
+    If the folder has a template ``readme.md.j2``, its text replaces a block of ``README.md`` three folders above the
+    page.
+
     Raises:
         RecipeError: records are missing, one table has records of different data, or the page cannot be written.
     """
-    from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, UndefinedError
-
     if not any(results.rglob("*.jsonl")):
         known = ", ".join(folder.studies)
         raise RecipeError(f"there are no records in {results}; name studies of {folder.name} to run: {known}")
     check_writable(page, overwrite=True)
+    with locked(page.with_suffix("")):  # so that the last of several writers has read all records
+        text = rendered(folder, results, page)
+        with replacing(page) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    readme = page.resolve().parent.parent.parent / "README.md"
+    if (folder.path / _BLOCK).exists() and readme.exists():
+        with locked(readme.with_suffix("")):
+            write_block(readme, folder.name, rendered(folder, results, page, _BLOCK))
+
+
+def write_block(readme: Path, name: str, text: str) -> None:
+    """Replace what stands between ``<!-- NAME -->`` and ``<!-- end of NAME -->``, if a file has both."""
+    first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, begins, rest = readme.read_text(encoding="utf-8").partition(first)
+    _, ends, after = rest.partition(last)
+    if begins and ends:
+        with replacing(readme) as temporary:
+            temporary.write_text(f"{before}{first}{text}{last}{after}", encoding="utf-8")
+
+
+def rendered(folder: StudyFolder, results: Path, page: Path, template: str = "results.md.j2") -> str:
+    """Return the text of a template of a folder; plots are written beside the page.
+
+    Raises:
+        RecipeError: as :func:`write_page`.
+    """
+    from jinja2 import ChoiceLoader, Environment, FileSystemLoader, StrictUndefined, UndefinedError
+
     loader = ChoiceLoader([FileSystemLoader(folder.path), FileSystemLoader(Path(__file__).with_name("templates"))])
     environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.do"]
@@ -47,16 +78,14 @@ def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
     environment.globals.update(vars(page_tables))
     environment.filters["aligned"] = page_tables.aligned
     values = _Page(folder, results, page)
-    with locked(page.with_suffix("")):  # so that the last of several writers has read all records
-        try:
-            text = environment.get_template("results.md.j2").render(page=values, task=folder.task, name=folder.name)
-        except UndefinedError as error:
-            known = ", ".join(folder.studies)
-            raise RecipeError(
-                f"{page} needs the records of more studies than {results} holds ({error}); there are {known}"
-            ) from error
-        with replacing(page) as temporary:
-            temporary.write_text(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n", encoding="utf-8")
+    try:
+        text = environment.get_template(template).render(page=values, task=folder.task, name=folder.name)
+    except UndefinedError as error:
+        known = ", ".join(folder.studies)
+        raise RecipeError(
+            f"{page} needs the records of more studies than {results} holds ({error}); there are {known}"
+        ) from error
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 class _Page:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from treemem.errors import RecipeError
 from treemem.networks import NETWORKS, every_network
 from treemem.nn import LSTM
 from treemem.runs import read_study, run_study
-from treemem.runs.results_page import write_page
+from treemem.runs.results_page import rendered, write_block, write_page
 from treemem.runs.study import StudyRun, check_same
 from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS, Task
@@ -64,11 +65,21 @@ def test_the_page_is_what_reproduce_writes_from_the_committed_records(tmp_path: 
         assert (RESULTS / plot.name).exists()
 
 
-def test_the_readme_has_the_table_of_the_page() -> None:
-    page = (RESULTS / "comparison.md").read_text()
-    table = page[page.index("| network ") : page.index("\n\n", page.index("| network "))]
-    assert "| Tree-RNN " in table
-    assert table in (RESULTS.parents[1] / "README.md").read_text()
+def test_the_readme_has_the_table_that_reproduce_writes(tmp_path: Path) -> None:
+    readme = (RESULTS.parents[1] / "README.md").read_text()
+    (tmp_path / "README.md").write_text(
+        re.sub("(?<=<!-- comparison -->\n).*(?=<!-- end)", "older\n", readme, flags=re.S)
+    )
+    block = rendered(FOLDER, RESULTS / FOLDER.page, tmp_path / "page.md", "readme.md.j2")
+    assert "| Tree-RNN " in block
+    write_block(tmp_path / "README.md", "comparison", block)
+    assert (tmp_path / "README.md").read_text() == readme
+
+
+def test_a_readme_without_a_block_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("<!-- comparison -->\nno end\n")
+    write_block(tmp_path / "README.md", "comparison", "a table\n")
+    assert (tmp_path / "README.md").read_text() == "<!-- comparison -->\nno end\n"
 
 
 def test_networks_that_read_tokens_count_in_prefix_form() -> None:

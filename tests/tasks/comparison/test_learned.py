@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -133,6 +134,18 @@ def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
     shown = ["summary", "sizes and accuracies", "budget", "trials"]
     assert text.count("| Tree-RNN ") - len(shown) in (0, 1)  # the worse network stands in the comparison with the best
     assert (tmp_path / "page_learned-listops.svg").exists()
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "README.md").write_text("Above\n<!-- comparison -->\nolder\n<!-- end of comparison -->\nbelow\n")
+    write_page(FOLDER, tmp_path, tmp_path / "docs" / "results" / "comparison.md")
+    readme = (tmp_path / "README.md").read_text()
+    assert "**Every network for the same computing time.**" in readme
+    assert readme.count("| Tree-RNN ") == 1
+    assert (readme[:6], readme[-6:], "older" in readme) == ("Above\n", "below\n", False)
+    tiny.file_of(tmp_path, "ON-LSTM").rename(tmp_path / "kept")  # as if it were not recorded yet
+    page: Any = SimpleNamespace(records=lambda name: read_study(tmp_path / f"{name}.jsonl"))
+    assert not learned_report.is_complete(page)
+    (tmp_path / "kept").rename(tiny.file_of(tmp_path, "ON-LSTM"))
+    assert learned_report.is_complete(page)
     before = {path: path.read_bytes() for path in tmp_path.glob("learned-listops/*")}
     caplog.clear()
     run(tiny, "ON-LSTM", tmp_path)
