@@ -223,3 +223,9 @@ def test_the_score_of_the_paper_is_recorded_and_loaded(tmp_path: Path) -> None:
     other = network.replace(score="layer_norm").build(MoreX().vocabulary)
     assert other.options["score"] == "layer_norm"
     assert "forward_memory.query_map.weight" in other.state_dict()
+
+
+def test_an_engine_by_its_former_name_is_that_of_today() -> None:
+    assert new_layer(engine="stepwise").options["engine"] == "naive"
+    with pytest.raises(RecipeError, match="engine='steps' is none of auto, fused, naive"):
+        new_layer(engine="steps")

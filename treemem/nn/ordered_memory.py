@@ -29,6 +29,7 @@ from treemem.ops.ordered_memory import (
     OrderedMemoryWeights,
     PlainCellWeights,
     TanhScoreWeights,
+    checked_engine,
     ordered_memory,
     slot_contents,
 )
@@ -135,9 +136,7 @@ class OrderedMemory(SequenceEncoder):
     padding: SettableOption[OrderedMemoryPadding] = SettableOption(
         partial(checked_choice, known=get_args(OrderedMemoryPadding))
     )
-    engine: SettableOption[OrderedMemoryEngine] = SettableOption(
-        partial(checked_choice, known=get_args(OrderedMemoryEngine))
-    )
+    engine: SettableOption[OrderedMemoryEngine] = SettableOption(checked_engine)
 
     def __init__(
         self,

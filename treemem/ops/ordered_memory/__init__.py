@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from treemem.ops.ordered_memory.sequences import OrderedMemoryEngine, OrderedMemorySteps, ordered_memory, slot_contents
+from treemem.ops.ordered_memory.sequences import (
+    OrderedMemoryEngine,
+    OrderedMemorySteps,
+    checked_engine,
+    ordered_memory,
+    slot_contents,
+)
 from treemem.ops.ordered_memory.weights import (
     NO_DROPOUT,
     Dropouts,
@@ -21,6 +27,7 @@ __all__ = [
     "OrderedMemoryWeights",
     "PlainCellWeights",
     "TanhScoreWeights",
+    "checked_engine",
     "ordered_memory",
     "slot_contents",
 ]

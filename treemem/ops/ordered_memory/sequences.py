@@ -14,6 +14,12 @@ from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemo
 from treemem.ops.sequence_lengths import Packing, checked_lengths
 
 OrderedMemoryEngine = Literal["auto", "fused", "naive"]
+_FORMER = {"stepwise": "naive"}  # engines by the names that they once had
+
+
+def checked_engine(name: str, engine: OrderedMemoryEngine) -> OrderedMemoryEngine:
+    """Return ``engine``, or the present name of a former one; raise :class:`RecipeError` if it is none."""
+    return checked_choice(name, _FORMER.get(str(engine), engine), get_args(OrderedMemoryEngine))
 
 
 class OrderedMemorySteps(NamedTuple):
@@ -59,7 +65,7 @@ def ordered_memory(
         GraphError: inputs of another width, or lengths that do not fit them.
         RecipeError: an unknown engine.
     """
-    checked_choice("engine", engine, get_args(OrderedMemoryEngine))
+    engine = checked_engine("engine", engine)
     packing, empty = _packed(inputs, lengths, weights, begins_empty)
     if not packing.sizes:
         nothing = inputs.new_zeros(*inputs.shape[:2], slots) if trace else None
