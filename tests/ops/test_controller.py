@@ -402,7 +402,7 @@ def test_stacks_of_all_steps_are_kept_only_for_a_backward_pass() -> None:
     stack, sizes = torch.zeros(7, 12, 2), [7] * 9
     for keeps in (True, False):
         fields, _ = Superposition(stack, 0.0, 3).begin([stack], sizes, keeps)
-        kept.append(len(fields.tensors[-1]))
+        kept.append(len(fields["stacks"]))
     assert kept == [7 * sum(range(1, 10)), 2 * 7 * 12]
 
 

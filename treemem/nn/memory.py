@@ -8,14 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from numbers import Real
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_rows, checked_scale
 from treemem.errors import GraphError, RecipeError
-from treemem.ops.controller import ControlledMemory, runs_in_cpp
+from treemem.ops.controller import ControlledMemory, MemorySource, runs_in_cpp
 from treemem.ops.strength_memory import (
     End,
     Strengths,
@@ -53,13 +52,13 @@ class CompiledMemory(NamedTuple):
     """How a memory runs in C++ with the cell that controls it.
 
     Attributes:
-        source: the file.
+        source: its C++.
         of_each: what the memory has of each sequence, ``[batch, ...]``.
         make: makes the memory in C++ of these tensors, with the sequences in another order.
         after: makes the next state of what the memory in C++ has become; None if steps do not change the memory.
     """
 
-    source: Path
+    source: MemorySource
     of_each: tuple[torch.Tensor, ...]
     make: Callable[..., ControlledMemory]
     after: Callable[..., Any] | None

@@ -2,22 +2,13 @@
 
 #include "controller.h"
 
-extern "C" {
-struct Fields {
-  int64_t most_rows;       // that a sequence attends to
-  const int64_t* lengths;  // [sequences], how many rows each attends to
-  const void* rows;        // [sequences, most_rows, read_size]
-  void* weights;           // [num_tokens, most_rows]
-};
-
-struct MemoryGradients {
-  void* rows;  // [sequences, most_rows, read_size], 0
-};
-}
+// Both are declared in fused.py.
+struct Fields { FIELDS };
+struct MemoryGradients { MEMORY_GRADIENTS };
 
 namespace {
 
-template <typename T, class Controller>
+template <class Controller>
 struct Attention {
   const int64_t S;
   const Fields& fields;
@@ -32,8 +23,8 @@ struct Attention {
   Attention(const Problem& p, const Fields& fields, const MemoryGradients* gradients)
       : S(p.read_size), fields(fields), gradients(gradients) {}
 
-  const T* rows_of(int64_t row) const { return static_cast<const T*>(fields.rows) + row * fields.most_rows * S; }
-  T* weights_of(int64_t token) const { return static_cast<T*>(fields.weights) + token * fields.most_rows; }
+  const T* rows_of(int64_t row) const { return fields.rows + row * fields.most_rows * S; }
+  T* weights_of(int64_t token) const { return fields.weights + token * fields.most_rows; }
 
   void forward(Place at, T* query, T* readout, Buffers&) const {
     std::fill_n(readout, S, T(0));
@@ -54,7 +45,7 @@ struct Attention {
     std::fill_n(d_query, S, T(0));
     if (at.ends) return;
     const T *rows = rows_of(at.row), *weights = weights_of(at.token);
-    T *products = buffers.products.get(), *d_rows = static_cast<T*>(gradients->rows) + at.row * fields.most_rows * S;
+    T *products = buffers.products.get(), *d_rows = gradients->rows + at.row * fields.most_rows * S;
     const int64_t count = fields.lengths[at.row];
     for (int64_t k = 0; k < count; ++k) products[k] = dot(rows + k * S, d_readout, S);
     softmax_backward(weights, products, count);

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from treemem.ops.controller import ControlledMemory, Fields
+from treemem.ops.controller import ControlledMemory, MemorySource
 from treemem.ops.large_pages import empty_rows
+from treemem.ops.native.structures import Structure
 
 
 class AttendedRows(ControlledMemory):
@@ -21,7 +23,20 @@ class AttendedRows(ControlledMemory):
         lengths: how many rows each sequence has, at most all, int64 ``[sequences]`` on the CPU.
     """
 
-    source = Path(__file__).with_name("fused.cpp")
+    source = MemorySource(
+        Path(__file__).with_name("fused.cpp"),
+        Structure(
+            "FIELDS",
+            "int64_t most_rows",  # that a sequence attends to
+            "const int64_t *lengths",  # [sequences], how many rows each attends to
+            "const REAL *rows",  # [sequences, most_rows, read_size]
+            "REAL *weights",  # [num_tokens, most_rows]
+        ),
+        Structure(
+            "MEMORY_GRADIENTS",
+            "REAL *rows",  # [sequences, most_rows, read_size], 0
+        ),
+    )
 
     def __init__(self, rows: torch.Tensor, lengths: torch.Tensor) -> None:
         self.tensors, self.control_size = (rows,), rows.shape[2]
@@ -29,12 +44,12 @@ class AttendedRows(ControlledMemory):
 
     def begin(
         self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
-    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+    ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
         (rows,) = tensors
         weights = empty_rows(rows, sum(sizes), rows.shape[1])
-        return Fields((rows.shape[1],), (self._lengths, rows, weights)), ()
+        return {"most_rows": rows.shape[1], "lengths": self._lengths, "rows": rows, "weights": weights}, ()
 
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
-        return [torch.zeros_like(tensors[0])]
+    ) -> dict[str, torch.Tensor]:
+        return {"rows": torch.zeros_like(tensors[0])}

@@ -2,14 +2,13 @@
 
 #include "controller.h"
 
-extern "C" {
-struct Fields {};
-struct MemoryGradients {};
-}
+// Both are declared in run.py.
+struct Fields { FIELDS };
+struct MemoryGradients { MEMORY_GRADIENTS };
 
 namespace {
 
-template <typename T, class Controller>
+template <class Controller>
 struct Nothing {
   struct Buffers {
     explicit Buffers(const Nothing&) {}

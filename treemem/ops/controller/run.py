@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,7 +12,7 @@ import torch
 
 from treemem.errors import GraphError
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.native import TYPE_NAMES, address, native_library, structure
+from treemem.ops.native.structures import Structure, structured_library
 from treemem.ops.second_derivative import once_differentiable, refuse_transforms, save_for_backward
 from treemem.ops.sequence_lengths import of_step_before, shares_of_threads
 
@@ -22,6 +21,29 @@ _LEAST_WORK = 1 << 20  # multiplications that are worth a thread
 _WHAT, _REMEDY = (
     "a run of a recurrent cell or of a memory in C++",
     "run the forward pass within treemem.ops.compile_steps(False)",
+)
+
+# At each step a controller has some blocks, each hidden_size wide: what the input and biases give is there before, and
+# the state before and what was read before are added by products. A map of the new state gives the memory's controls.
+_PROBLEM = Structure(  # sequences are sorted by length, longest first
+    "PROBLEM",
+    "int64_t threads, num_steps, num_tokens, hidden_size",
+    "int64_t read_size, control_size",  # 0 without a memory
+    "const int64_t *sizes",  # [num_steps], sequences of each step, not ascending
+    "const int64_t *tokens",  # [num_steps], the number of the first token of each step
+    "const int64_t *shares",  # [threads + 1], where the sequences of each thread begin
+    "const REAL *of_state, *of_read",  # [products, hidden_size], [products, read_size]
+    "const REAL *of_control, *control_bias",  # [control_size, hidden_size], [control_size]
+    "const REAL *hidden, *cell, *read",  # [sequences, ...], before the first step; `cell` is that of an LSTM
+    "REAL *hidden_after, *cell_after, *read_after",  # after the last one; as before if a sequence has none
+    "REAL *blocks",  # [num_tokens, blocks], become what the backward pass needs
+    "REAL *states, *cells, *controls, *reads",  # [num_tokens, ...]
+)
+_GRADIENTS = Structure(
+    "GRADIENTS",
+    "const REAL *states, *reads",  # [num_tokens, ...]
+    "REAL *hidden, *cell, *read",  # [sequences, ...], those of the last states; they become those of the first ones
+    "REAL *blocks, *controls",  # [num_tokens, ...]
 )
 
 ControllerName = Literal["RNN", "LSTM", "GRU"]
@@ -72,31 +94,38 @@ class ControllerState(NamedTuple):
         return cls(hidden, hidden.new_empty(0) if cell is None else cell, hidden.new_empty(len(hidden), 0))
 
 
-class Fields(NamedTuple):
-    """What the C++ of a memory reads and writes: the fields of its structure, the numbers first."""
+class MemorySource(NamedTuple):
+    """The C++ of a memory.
 
-    numbers: tuple[int, ...]
-    tensors: tuple[torch.Tensor, ...]
+    Attributes:
+        file: includes ``controller.h``.
+        fields: what it reads and writes, its ``Fields``.
+        gradients: of what it is made of, its ``MemoryGradients``, in this order.
+    """
+
+    file: Path
+    fields: Structure
+    gradients: Structure
 
 
 class ControlledMemory(ABC):
     """A memory in C++.
 
     Attributes:
-        source: the file, which includes ``controller.h``.
+        source: its C++.
         control_size: how many numbers control it.
         tensors: what it is made of, ``[sequences, ...]`` each; a gradient may be wanted of each.
     """
 
-    source: Path
+    source: MemorySource
     control_size: int
     tensors: tuple[torch.Tensor, ...]
 
     @abstractmethod
     def begin(
         self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
-    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
-        """Return the fields, and those of their tensors that are results: what the memory has become.
+    ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
+        """Return the fields of the source, and those of their tensors that are results: what the memory has become.
 
         Args:
             tensors: contiguous.
@@ -107,8 +136,8 @@ class ControlledMemory(ABC):
     @abstractmethod
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
-        """Return where the C++ writes the gradient of each tensor; None stands for no gradient.
+    ) -> dict[str, torch.Tensor]:
+        """Return where the C++ writes the gradient of each tensor.
 
         Args:
             tensors: as given to :meth:`begin`.
@@ -117,17 +146,18 @@ class ControlledMemory(ABC):
 
 
 class _Nothing(ControlledMemory):
-    source, control_size, tensors = Path(__file__).with_name("fused.cpp"), 0, ()
+    source = MemorySource(Path(__file__).with_name("fused.cpp"), Structure("FIELDS"), Structure("MEMORY_GRADIENTS"))
+    control_size, tensors = 0, ()
 
     def begin(
         self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
-    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
-        return Fields((), ()), ()
+    ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
+        return {}, ()
 
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
-        return []
+    ) -> dict[str, torch.Tensor]:
+        return {}
 
 
 class ControllerRun(NamedTuple):
@@ -146,7 +176,7 @@ class ControllerRun(NamedTuple):
     memory: tuple[torch.Tensor, ...]
 
 
-def runs_in_cpp(tokens: int, tensors: Iterable[torch.Tensor], source: Path = _Nothing.source) -> bool:
+def runs_in_cpp(tokens: int, tensors: Iterable[torch.Tensor], source: MemorySource = _Nothing.source) -> bool:
     """Return whether a run over so many tokens can be C++; it must be enough to be worth it.
 
     Args:
@@ -154,7 +184,11 @@ def runs_in_cpp(tokens: int, tensors: Iterable[torch.Tensor], source: Path = _No
         tensors: all that it reads but lengths.
         source: of the memory.
     """
-    return tokens >= _LEAST_TOKENS and not torch.compiler.is_compiling() and native_library(source, tensors) is not None
+    return tokens >= _LEAST_TOKENS and not torch.compiler.is_compiling() and _library(source, tensors) is not None
+
+
+def _library(source: MemorySource, tensors: Iterable[torch.Tensor]) -> Any:
+    return structured_library(source.file, tensors, _PROBLEM, _GRADIENTS, source.fields, source.gradients)
 
 
 def run_controller(
@@ -249,7 +283,7 @@ def _run(
 
 
 class _Tensors(NamedTuple):
-    """Tensors of the structure ``Problem`` in ``controller.h``, in its order after ``shares``."""
+    """Tensors of ``_PROBLEM`` after ``shares``."""
 
     of_state: torch.Tensor
     of_read: torch.Tensor
@@ -294,7 +328,7 @@ class _Run(torch.autograd.Function):
         control_bias: torch.Tensor,
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        library = native_library(memory.source, [inputs])
+        library = _library(memory.source, [inputs])
         if library is None:
             raise RuntimeError(f"{_WHAT} cannot run here; see treemem.ops.controller.runs_in_cpp")
         tokens, size, products, controls = len(inputs), hidden.shape[1], len(of_input), len(of_control)
@@ -310,18 +344,27 @@ class _Run(torch.autograd.Function):
         own = _Tensors._make([*(each.contiguous() for each in given), *last, blocks, *made])
         tensors = tuple(each.contiguous() for each in tensors)
         fields, results = memory.begin(tensors, sizes, keeps)
-        row_sizes = [each[0].numel() for each in fields.tensors if each.dim() > 1 and len(each)]
+        of_fields = {name: each for name, each in fields.items() if isinstance(each, torch.Tensor)}
+        row_sizes = [each[0].numel() for each in of_fields.values() if each.dim() > 1 and len(each)]
         work = of_state.numel() + of_read.numel() + of_control.numel() + 2 * sum(row_sizes)
         threads = max(1, min(torch.get_num_threads(), len(hidden), tokens * work // _LEAST_WORK))
         first_tokens = [*accumulate(sizes[:-1], initial=0)]
         shares = shares_of_threads(sizes, threads)
         numbers = torch.tensor([*sizes, *first_tokens, *shares], dtype=torch.int64, device="cpu")
-        ctx.library, ctx.suffix, ctx.sizes = library, f"{controller}_{TYPE_NAMES[inputs.dtype]}", sizes
-        ctx.numbers = (threads, len(sizes), tokens, size, read.shape[1], controls)
-        ctx.memory, ctx.memory_numbers, ctx.num_tensors = memory, fields.numbers, len(tensors)
+        ctx.library, ctx.controller, ctx.sizes = library, controller, sizes
+        ctx.numbers = {
+            "threads": threads,
+            "num_steps": len(sizes),
+            "num_tokens": tokens,
+            "hidden_size": size,
+            "read_size": read.shape[1],
+            "control_size": controls,
+        }
+        ctx.memory, ctx.num_tensors = memory, len(tensors)
         memory.tensors = ()  # those that are needed are saved
-        _call("forward", ctx, numbers, own, fields.tensors)
-        kept = [None if any(each is result for result in results) else each for each in fields.tensors]
+        _call("forward", ctx, numbers, own, fields)
+        kept = [None if any(each is result for result in results) else each for each in of_fields.values()]
+        ctx.fields, ctx.names = {**fields, **dict.fromkeys(of_fields)}, [*of_fields]
         own = own._replace(hidden_after=None, cell_after=None, read_after=None)
         save_for_backward(ctx, inputs, of_input, numbers, *own, *tensors, *kept)
         ctx.set_materialize_grads(False)
@@ -342,15 +385,25 @@ class _Run(torch.autograd.Function):
         inputs, of_input, numbers, *others = contiguous
         count = len(_Tensors._fields)
         own, others = _Tensors._make(others[:count]), others[count:]
-        tensors, fields = others[: ctx.num_tensors], others[ctx.num_tensors :]
+        tensors, of_fields = others[: ctx.num_tensors], others[ctx.num_tensors :]
+        fields = {**ctx.fields, **dict(zip(ctx.names, of_fields, strict=True))}
         with torch.autocast("cpu", enabled=False):
             d_states, d_reads = (None if each is None else each.contiguous() for each in (d_states, d_reads))
             firsts = (own.hidden, own.cell, own.read)
             d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
             d_blocks, d_controls = torch.empty_like(own.blocks), torch.empty_like(own.controls)
             of_memory = ctx.memory.gradients(tensors, d_others[3:])
-            gradients = structure(*map(address, [d_states, d_reads, *d_firsts, d_blocks, d_controls]))
-            _call("backward", ctx, numbers, own, fields, gradients, structure(*map(address, of_memory)))
+            d_hidden, d_cell, d_read = d_firsts
+            gradients = _GRADIENTS(
+                states=d_states,
+                reads=d_reads,
+                hidden=d_hidden,
+                cell=d_cell,
+                read=d_read,
+                blocks=d_blocks,
+                controls=d_controls,
+            )
+            _call("backward", ctx, numbers, own, fields, gradients, ctx.memory.source.gradients(**of_memory))
             to_input = d_blocks[:, : len(of_input)]
             to_state = d_blocks[:, own.blocks.shape[1] - len(own.of_state) :]
             of_tensors = [
@@ -360,7 +413,7 @@ class _Run(torch.autograd.Function):
                 to_state.t() @ of_step_before(own.hidden, own.states, ctx.sizes),
                 to_input.t() @ of_step_before(own.read, own.reads, ctx.sizes),
                 *(d_controls.t() @ own.states, d_controls.sum(0)),
-                *of_memory,
+                *of_memory.values(),
             ]
         return None, None, None, None, *of_tensors
 
@@ -371,15 +424,10 @@ def own_gradient(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Ten
 
 
 def _call(
-    name: str,
-    ctx: Any,
-    numbers: torch.Tensor,
-    own: _Tensors,
-    fields: Sequence[torch.Tensor | None],
-    *gradients: ctypes.Array[ctypes.c_int64],
+    name: str, ctx: Any, numbers: torch.Tensor, own: _Tensors, fields: Mapping[str, Any], *gradients: Any
 ) -> None:
     """Call C++ with what the run and the memory have."""
-    steps = len(ctx.sizes)
-    problem = structure(*ctx.numbers, *map(address, [numbers, numbers[steps:], numbers[2 * steps :], *own]))
-    function = getattr(ctx.library, f"{name}_{ctx.suffix}")
-    function(problem, structure(*ctx.memory_numbers, *map(address, fields)), *gradients)
+    sizes, tokens, shares = numbers.tensor_split([len(ctx.sizes), 2 * len(ctx.sizes)])
+    problem = _PROBLEM(**ctx.numbers, sizes=sizes, tokens=tokens, shares=shares, **own._asdict())
+    function = getattr(ctx.library, f"{name}_{ctx.controller}")
+    function(problem, ctx.memory.source.fields(**fields), *gradients)

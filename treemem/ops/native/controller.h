@@ -13,44 +13,19 @@
 #include "packed.h"
 #include "recurrent_step.h"
 
-extern "C" {
-
-// Tensors of a run, as ops/controller/run.py fills them in. Float or double. Sequences are sorted by length, longest
-// first.
-//
-// At each step a controller has some blocks, each hidden_size wide: what the input and biases give is there before, and
-// the state before and what was read before are added by products. A map of the new state are the controls of the memory.
-struct Problem {
-  int64_t threads, num_steps, num_tokens, hidden_size;
-  int64_t read_size, control_size;        // 0 without a memory
-  const int64_t* sizes;                   // [num_steps], sequences of each step, not ascending
-  const int64_t* tokens;                  // [num_steps], the number of the first token of each step
-  const int64_t* shares;                  // [threads + 1], where the sequences of each thread begin
-  const void *of_state, *of_read;         // [products, hidden_size], [products, read_size]
-  const void *of_control, *control_bias;  // [control_size, hidden_size], [control_size]
-  const void *hidden, *cell, *read;       // [sequences, ...], before the first step; `cell` is that of an LSTM
-  void *hidden_after, *cell_after, *read_after;  // after the last one; as before if a sequence has none
-  void *blocks;                           // [num_tokens, blocks], become what the backward pass needs
-  void *states, *cells, *controls, *reads;  // [num_tokens, ...]
-};
-
-// Those of the last states come in, and become those of the first ones.
-struct Gradients {
-  const void *states, *reads;  // [num_tokens, ...]
-  void *hidden, *cell, *read;  // [sequences, ...]
-  void *blocks, *controls;     // [num_tokens, ...]
-};
-}
+// Both are declared in ops/controller/run.py.
+struct Problem { PROBLEM };
+struct Gradients { GRADIENTS };
 
 namespace {
+
+using T = REAL;
 
 struct Known {  // no controller: the controls are given
   static constexpr int64_t kBlocks = 0, kProducts = 0, kFirst = 0;
   static constexpr bool kCell = false;
 
-  template <typename T>
   static void forward(int64_t, T*, const T*, const T*, T*, T*) {}
-  template <typename T>
   static void backward(int64_t, const T*, const T*, const T*, const T*, const T*, T*, T*, T*) {}
 };
 
@@ -62,25 +37,24 @@ struct Place {
 
 // States of a memory, each of `size` numbers: before the first step; after every step, if there may be a backward pass,
 // else null; and the last ones.
-template <typename T>
 struct States {
   const Problem& p;
-  const void* first;
-  void *all, *last;
+  const T* first;
+  T *all, *last;
   int64_t size;
 
   T* before(Place at) const {
-    if (!at.step) return const_cast<T*>(static_cast<const T*>(first)) + at.row * size;
-    return all ? static_cast<T*>(all) + (p.tokens[at.step - 1] + at.row) * size : of_end(at);
+    if (!at.step) return const_cast<T*>(first) + at.row * size;
+    return all ? all + (p.tokens[at.step - 1] + at.row) * size : of_end(at);
   }
-  T* after(Place at) const { return all ? static_cast<T*>(all) + at.token * size : of_end(at); }
-  T* of_end(Place at) const { return static_cast<T*>(last) + at.row * size; }
+  T* after(Place at) const { return all ? all + at.token * size : of_end(at); }
+  T* of_end(Place at) const { return last + at.row * size; }
 };
 
 // A memory has `Buffers`, memory of a thread's own, made from it, and
 //   void forward(Place, T* control, T* readout, Buffers&) const
 //   void backward(Place, const T* control, const T* d_readout, T* d_control, Buffers&) const
-template <typename T, class Controller, class Memory>
+template <class Controller, class Memory>
 struct Run {
   static constexpr bool kControlled = Controller::kBlocks > 0;
   const Problem& p;
@@ -100,23 +74,21 @@ struct Run {
           of_control(packed(run.C, run.H, run.p.of_control, backward)) {}
 
     // `weight` is [outputs, inputs].
-    static Packed<T> packed(int64_t outputs, int64_t inputs, const void* weight, bool backward) {
-      return Packed<T>(backward ? outputs : inputs, backward ? inputs : outputs, read(weight), inputs, backward);
+    static Packed<T> packed(int64_t outputs, int64_t inputs, const T* weight, bool backward) {
+      return Packed<T>(backward ? outputs : inputs, backward ? inputs : outputs, weight, inputs, backward);
     }
   };
 
-  static const T* read(const void* values) { return static_cast<const T*>(values); }
-  static T* write(void* values) { return static_cast<T*>(values); }
   static int64_t of_cell(int64_t number) { return Controller::kCell ? number : 0; }
 
   void forward(int64_t first, int64_t last, const Weights& weights) const {
-    const T *before = read(p.hidden), *cells_before = read(p.cell), *reads_before = read(p.read);
+    const T *before = p.hidden, *cells_before = p.cell, *reads_before = p.read;
     typename Memory::Buffers buffers(memory);
     for (int64_t t = 0; t < p.num_steps && first < p.sizes[t]; ++t) {
       const int64_t token = p.tokens[t];
       const int64_t end = std::min(last, p.sizes[t]), next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0, count = end - first;
-      T *blocks = write(p.blocks) + token * B, *states = write(p.states) + token * H, *reads = write(p.reads) + token * R;
-      T *cells = write(p.cells) + of_cell(token * H), *controls = write(p.controls) + token * C;
+      T *blocks = p.blocks + token * B, *states = p.states + token * H, *reads = p.reads + token * R;
+      T *cells = p.cells + of_cell(token * H), *controls = p.controls + token * C;
       if constexpr (kControlled) {
         T* block = blocks + first * B;
         multiply(count, before + first * H, H, weights.of_state, block + Controller::kFirst * H, B, true);
@@ -125,7 +97,7 @@ struct Run {
           Controller::forward(H, blocks + row * B, before + row * H, cells_before + of_cell(row * H), states + row * H,
                               cells + of_cell(row * H));
         if (C) {
-          for (int64_t row = first; row < end; ++row) std::copy_n(read(p.control_bias), C, controls + row * C);
+          for (int64_t row = first; row < end; ++row) std::copy_n(p.control_bias, C, controls + row * C);
           multiply(count, static_cast<const T*>(states) + first * H, H, weights.of_control, controls + first * C, C, true);
         }
       }
@@ -133,29 +105,29 @@ struct Run {
         const bool ends = row >= next;
         if (C) memory.forward({t, row, token + row, ends}, controls + row * C, reads + row * R, buffers);
         if (!ends) continue;
-        std::copy_n(states + row * H, H, write(p.hidden_after) + row * H);
-        std::copy_n(reads + row * R, R, write(p.read_after) + row * R);
-        if (Controller::kCell) std::copy_n(cells + row * H, H, write(p.cell_after) + row * H);
+        std::copy_n(states + row * H, H, p.hidden_after + row * H);
+        std::copy_n(reads + row * R, R, p.read_after + row * R);
+        if (Controller::kCell) std::copy_n(cells + row * H, H, p.cell_after + row * H);
       }
       before = states, cells_before = cells, reads_before = reads;
     }
   }
 
   void backward(int64_t first, int64_t last, const Weights& weights, const Gradients& g) const {
-    T *d_states = write(g.hidden), *d_cells = write(g.cell), *d_reads = write(g.read);
+    T *d_states = g.hidden, *d_cells = g.cell, *d_reads = g.read;
     typename Memory::Buffers buffers(memory);
     for (int64_t t = p.num_steps - 1; t >= 0; --t) {
       const int64_t token = p.tokens[t], token_before = t ? p.tokens[t - 1] : 0;
       const int64_t end = std::min(last, p.sizes[t]), next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0, count = end - first;
       if (count <= 0) continue;
-      const T* before = t ? read(p.states) + token_before * H : read(p.hidden);
-      const T* cells_before = t ? read(p.cells) + of_cell(token_before * H) : read(p.cell);
-      const T *states = read(p.states) + token * H, *cells = read(p.cells) + of_cell(token * H);
-      const T *blocks = read(p.blocks) + token * B, *controls = read(p.controls) + token * C;
-      T *d_blocks = write(g.blocks) + token * B, *d_controls = write(g.controls) + token * C;
+      const T* before = t ? p.states + token_before * H : p.hidden;
+      const T* cells_before = t ? p.cells + of_cell(token_before * H) : p.cell;
+      const T *states = p.states + token * H, *cells = p.cells + of_cell(token * H);
+      const T *blocks = p.blocks + token * B, *controls = p.controls + token * C;
+      T *d_blocks = g.blocks + token * B, *d_controls = g.controls + token * C;
       for (int64_t row = first; row < end; ++row) {
-        if (g.states) add(d_states + row * H, read(g.states) + (token + row) * H, H);
-        if (g.reads) add(d_reads + row * R, read(g.reads) + (token + row) * R, R);
+        if (g.states) add(d_states + row * H, g.states + (token + row) * H, H);
+        if (g.reads) add(d_reads + row * R, g.reads + (token + row) * R, R);
         if (C)
           memory.backward({t, row, token + row, row >= next}, controls + row * C, d_reads + row * R, d_controls + row * C,
                           buffers);
@@ -192,22 +164,19 @@ struct Run {
 
 }  // namespace
 
-// The functions of a memory with a controller: Memory<T, Controller> is made from what fused.py of the memory gives, and
-// for the backward pass from the gradients too.
-#define RUNS_OF(name, type, controller, memory)                                                          \
-  const char* forward_##controller##_##name(const Problem* p, const Fields* fields) {                    \
-    return error_of([&] {                                                                                \
-      const memory<type, controller> own(*p, *fields, nullptr);                                          \
-      Run<type, controller, memory<type, controller>>(*p, own).forward();                                \
-    });                                                                                                  \
-  }                                                                                                      \
-  const char* backward_##controller##_##name(const Problem* p, const Fields* fields, const Gradients* g, \
-                                             const MemoryGradients* d) {                                 \
-    return error_of([&] {                                                                                \
-      const memory<type, controller> own(*p, *fields, d);                                                \
-      Run<type, controller, memory<type, controller>>(*p, own).backward(*g);                             \
-    });                                                                                                  \
+// The functions of a memory with a controller: Memory<Controller> is made from what fused.py of the memory gives, and for
+// the backward pass from the gradients too.
+#define RUNS(controller, memory)                                                                               \
+  const char* forward_##controller(const Problem* p, const Fields* fields) {                                   \
+    return error_of([&] {                                                                                      \
+      const memory<controller> own(*p, *fields, nullptr);                                                      \
+      Run<controller, memory<controller>>(*p, own).forward();                                                  \
+    });                                                                                                        \
+  }                                                                                                            \
+  const char* backward_##controller(const Problem* p, const Fields* fields, const Gradients* g,                \
+                                    const MemoryGradients* d) {                                                \
+    return error_of([&] {                                                                                      \
+      const memory<controller> own(*p, *fields, d);                                                            \
+      Run<controller, memory<controller>>(*p, own).backward(*g);                                               \
+    });                                                                                                        \
   }
-#define RUNS(controller, memory)           \
-  RUNS_OF(float, float, controller, memory) \
-  RUNS_OF(double, double, controller, memory)

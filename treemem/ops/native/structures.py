@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import torch
@@ -18,14 +19,20 @@ _DTYPES = {
     "double": (torch.float64,),
     "REAL": (torch.float32, torch.float64),
 }
-_NUMBERS = {"int64_t": ctypes.c_int64, "double": ctypes.c_double}
+_NUMBERS = {"int64_t": "q", "double": "d"}  # the letters of the module struct
+
+
+class Filled(bytes):
+    """A structure, which ctypes passes as a pointer. It keeps its tensors."""
+
+    values: dict[str, Any]
 
 
 class Structure:
     """A structure of numbers and addresses of tensors.
 
     The C++ says ``struct Problem { PROBLEM };``, and the compiler puts the declarations there. So the two cannot
-    differ. Calling the structure with a value for each field returns a pointer to it, which keeps the tensors::
+    differ. Calling the structure with a value for each field fills it in::
 
         PROBLEM = Structure("PROBLEM", "int64_t rows, columns", "const REAL *values")
         library = structured_library(source, [values], PROBLEM)
@@ -41,28 +48,43 @@ class Structure:
     def __init__(self, macro: str, *declarations: str) -> None:
         self.definition = f"{macro}={' '.join(f'{each};' for each in declarations)}"
         self._macro = macro
-        self._fields: dict[str, Callable[[Any], Any]] = {}
-        types: list[tuple[str, Any]] = []
+        self._dtypes: dict[str, tuple[torch.dtype, ...] | None] = {}  # of tensors; None: it is a number
+        letters = []
         for declaration in declarations:
             kind, names = re.fullmatch(r"(?:const )?(\w+) (.+)", declaration).groups()  # type: ignore[union-attr]
             for name in names.split(", "):
-                own = name.removeprefix("*")
-                types.append((own, _NUMBERS[kind] if own == name else ctypes.c_void_p))
-                self._fields[own] = _number if own == name else _address_of(f"{macro}.{own}", kind)
-        self._type = type(macro, (ctypes.Structure,), {"_fields_": types})
+                is_pointer = name.startswith("*")
+                self._dtypes[name.removeprefix("*")] = _DTYPES[kind] if is_pointer else None
+                letters.append("P" if is_pointer else _NUMBERS[kind])
+        self._pack = Struct("".join(letters)).pack
 
-    def __call__(self, **values: Any) -> Any:
-        """Return a pointer to the structure with these values.
+    def __call__(self, **values: Any) -> Filled:
+        """Return the structure with these values.
 
         Raises:
             TypeError: a field is missing or unknown, or a tensor has another type or is not contiguous.
         """
-        if values.keys() != self._fields.keys():
-            differing = ", ".join(sorted(values.keys() ^ self._fields.keys()))
-            raise TypeError(f"{self._macro} has the fields {', '.join(self._fields)}; see {differing}")
-        filled = self._type(*[convert(values[name]) for name, convert in self._fields.items()])
-        filled._values = values
-        return ctypes.pointer(filled)
+        if values.keys() != self._dtypes.keys():
+            differing = ", ".join(sorted(values.keys() ^ self._dtypes.keys()))
+            raise TypeError(f"{self._macro} has the fields {', '.join(self._dtypes)}; see {differing}")
+        fields = []
+        for name, dtypes in self._dtypes.items():
+            value = values[name]
+            if dtypes is None:
+                fields.append(value)
+            elif value is None:
+                fields.append(0)
+            elif value.dtype in dtypes and value.is_contiguous():
+                fields.append(value.data_ptr())
+            else:
+                wanted = " or ".join(map(str, dtypes))
+                raise TypeError(
+                    f"{self._macro}.{name} is a contiguous tensor of {wanted}, not one of {value.dtype} and strides "
+                    f"{value.stride()}"
+                )
+        filled = Filled(self._pack(*fields))
+        filled.values = values
+        return filled
 
 
 def structured_library(source: Path, tensors: Iterable[torch.Tensor], *structures: Structure) -> ctypes.CDLL | None:
@@ -73,20 +95,3 @@ def structured_library(source: Path, tensors: Iterable[torch.Tensor], *structure
     first, *others = tensors
     real = TYPE_NAMES.get(first.dtype)
     return native_library(source, [first, *others], f"REAL={real}", *(each.definition for each in structures))
-
-
-def _number(value: float) -> float:
-    return value
-
-
-def _address_of(field: str, kind: str) -> Callable[[torch.Tensor | None], int | None]:
-    dtypes = _DTYPES[kind]
-
-    def address(tensor: torch.Tensor | None) -> int | None:
-        if tensor is None:
-            return None
-        if tensor.dtype not in dtypes or not tensor.is_contiguous():
-            raise TypeError(f"{field} is a contiguous tensor of {kind}, not of {tensor.dtype} and {tensor.stride()}")
-        return tensor.data_ptr()
-
-    return address

@@ -2,56 +2,40 @@
 
 #include "controller.h"
 
-extern "C" {
-
 // A control has the value that is written, tanh; what addresses rows for reading and for writing, see Address; the key
 // that is written, tanh; and what is erased, sigmoid.
 //
 // The state of a sequence has the rows that are written, then the weights of reading and of writing.
-struct Fields {
-  int64_t value_size, key_size;   // of a row: its key, of size 0 if the content is the key, and its content
-  int64_t prefix, rows;           // rows that are only read, and come first; rows that are written
-  int64_t cosine, location, max_shift, erases;
-  int64_t hard;                   // whether only the row of the largest weight counts, with the gradient of the weights
-  const void *first, *read_only;  // [sequences, state], [sequences, prefix, width]
-  void *last, *all;               // [sequences, state], [num_tokens, state], see States
-};
 
-// That of the last state comes in, and becomes that of the first one.
-struct MemoryGradients {
-  void *state, *read_only;
-};
-}
+// Both are declared in fused.py.
+struct Fields { FIELDS };
+struct MemoryGradients { MEMORY_GRADIENTS };
 
 namespace {
 
-template <typename T>
 void add_scaled(T* to, T factor, const T* from, int64_t count) {
   SIMD
   for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
 // With torch's threshold.
-template <typename T>
 T softplus(T x) {
   return x > T(20) ? x : std::log1p(std::exp(x));
 }
-template <typename T>
 T softplus_slope(T value) {
   return value > T(20) ? T(1) : -std::expm1(-value);
 }
 
 // Rows: the prefix, then those that are written.
-template <typename T>
+template <typename Entry>
 struct Rows {
-  T *prefix, *written;
+  Entry *prefix, *written;
   int64_t before, width;
-  T* operator[](int64_t i) const { return i < before ? prefix + i * width : written + (i - before) * width; }
+  Entry* operator[](int64_t i) const { return i < before ? prefix + i * width : written + (i - before) * width; }
 };
 
 // What addresses rows: a key; with `cosine` its strength, softplus; with `location` the gate, sigmoid, shifts, softmax,
 // and the exponent, 1 + softplus.
-template <typename T>
 struct Address {
   static constexpr T kEps = T(1e-6);
   const int64_t K, cosine, location, max_shift, shifts;
@@ -170,17 +154,17 @@ struct Address {
   }
 };
 
-template <typename T, class Controller>
+template <class Controller>
 struct Registers {
   const Problem& p;
   const Fields& f;
   const MemoryGradients* gradients;
-  const Address<T> address;
+  const Address address;
   const int64_t V, W, N, all;  // widths of a content and a row; rows that are written, and all
-  const States<T> states;
+  const States states;
 
   struct Buffers {
-    typename Address<T>::Kept read, write;
+    Address::Kept read, write;
     Buffer<T> written, d_written, d_erased;
 
     explicit Buffers(const Registers& m)
@@ -200,7 +184,7 @@ struct Registers {
   int64_t erased() const { return key() + f.key_size; }
 
   Rows<const T> readable(const T* state, int64_t row) const {
-    return {static_cast<const T*>(f.read_only) + row * f.prefix * W, state, f.prefix, W};
+    return {f.read_only + row * f.prefix * W, state, f.prefix, W};
   }
   Rows<const T> writable(const T* state) const { return {nullptr, state, 0, W}; }
 
@@ -247,7 +231,7 @@ struct Registers {
 
   void backward(Place at, const T* control, const T* d_readout, T* d_control, Buffers& buffers) const {
     T *old = states.before(at), *now = states.after(at);
-    T* d = static_cast<T*>(gradients->state) + at.row * states.size;
+    T* d = gradients->state + at.row * states.size;
     T *written = buffers.written.get(), *d_written = buffers.d_written.get(), *d_erased = buffers.d_erased.get();
     addresses(control, old, at.row, buffers);
     fill_written(control, written);
@@ -268,7 +252,7 @@ struct Registers {
       write_weights(d)[i] += of_weight;
     }
     const Rows<const T> rows = readable(old, at.row);
-    const Rows<T> d_rows{static_cast<T*>(gradients->read_only) + at.row * f.prefix * W, d, f.prefix, W};
+    const Rows<T> d_rows{gradients->read_only + at.row * f.prefix * W, d, f.prefix, W};
     for (int64_t i = 0; i < all; ++i) {
       read_weights(d)[i] += dot(rows[i] + f.key_size, d_readout, V);
       add_scaled(d_rows[i] + f.key_size, read_weights(now)[i], d_readout, V);

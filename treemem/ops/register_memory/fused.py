@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from treemem.ops.controller import ControlledMemory, Fields, own_gradient
+from treemem.ops.controller import ControlledMemory, MemorySource, own_gradient
 from treemem.ops.large_pages import empty_rows
+from treemem.ops.native.structures import Structure
 
 
 class RegisterForm(NamedTuple):
@@ -55,21 +56,33 @@ class Registers(ControlledMemory):
         form: what the registers do.
     """
 
-    source = Path(__file__).with_name("fused.cpp")
+    source = MemorySource(
+        Path(__file__).with_name("fused.cpp"),
+        Structure(
+            "FIELDS",
+            f"int64_t {', '.join(RegisterForm._fields)}",
+            "const REAL *first, *read_only",  # [sequences, state], [sequences, prefix, width]
+            "REAL *last, *all",  # [sequences, state], [num_tokens, state], see States in controller.h
+        ),
+        Structure(
+            "MEMORY_GRADIENTS",
+            "REAL *state, *read_only",  # that of the last state, which becomes that of the first one
+        ),
+    )
 
     def __init__(self, state: torch.Tensor, read_only: torch.Tensor, form: RegisterForm) -> None:
         self.tensors, self.control_size, self._form = (state, read_only), form.control_size, form
 
     def begin(
         self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
-    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+    ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
         state, read_only = tensors
         last = state.clone(memory_format=torch.contiguous_format)
         kept = empty_rows(state, sum(sizes) if keeps else 0, state.shape[1])
-        return Fields((*self._form,), (state, read_only, last, kept)), (last,)
+        return {**self._form._asdict(), "first": state, "read_only": read_only, "last": last, "all": kept}, (last,)
 
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
+    ) -> dict[str, torch.Tensor]:
         state, read_only = tensors
-        return [own_gradient(of_results[0], state), torch.zeros_like(read_only)]
+        return {"state": own_gradient(of_results[0], state), "read_only": torch.zeros_like(read_only)}

@@ -2,27 +2,15 @@
 
 #include "controller.h"
 
-extern "C" {
-
 // A memory with one end, which pops and reads there, pushes at the top; one with two ends pushes at both. A control has
 // the value of each end, tanh, then the strengths of pushes, then of pops, sigmoid, the top first.
 //
 // Items lie in places: those before the first step from `begin` on, pushed ones beside them. Items are read where they
 // came from, the first ones or the controls.
-struct Fields {
-  int64_t value_size, room, begin, filled;    // `room` places, of which so many are filled before the first step
-  int64_t reads_top, reads_bottom;
-  const void* read_strength;                  // [1]
-  const void *first_strengths, *first_items;  // [sequences, room], [sequences, room, value_size]
-  void *strengths, *items;                    // the last ones, the same
-  void* all_strengths;                        // [num_tokens, room], see States
-};
 
-// Those of the last ones come in, and become those of the first ones. In places that were filled later they mean nothing.
-struct MemoryGradients {
-  void *strengths, *items;
-};
-}
+// Both are declared in fused.py.
+struct Fields { FIELDS };
+struct MemoryGradients { MEMORY_GRADIENTS };
 
 namespace {
 
@@ -32,14 +20,14 @@ struct Order {
   int64_t operator[](int64_t k) const { return nearest + k * step; }
 };
 
-template <typename T, class Controller>
+template <class Controller>
 struct Strengths {
   const Problem& p;
   const Fields& f;
   const MemoryGradients* gradients;
   const int64_t V, ends, room;
   const T read_strength;
-  const States<T> states;
+  const States states;
 
   struct Buffers {
     Buffer<T> strengths, sums;
@@ -49,7 +37,7 @@ struct Strengths {
 
   Strengths(const Problem& p, const Fields& f, const MemoryGradients* gradients)
       : p(p), f(f), gradients(gradients), V(f.value_size), ends(f.reads_top + f.reads_bottom), room(f.room),
-        read_strength(*static_cast<const T*>(f.read_strength)),
+        read_strength(f.read_strength),
         states{p, f.first_strengths, f.all_strengths, f.strengths, room} {}
 
   int64_t below(int64_t steps) const { return ends == 2 ? steps : 0; }  // items pushed at the bottom by then
@@ -60,14 +48,14 @@ struct Strengths {
     return is_top(end) ? Order{first(steps) + count(steps) - 1, -1} : Order{first(steps), 1};
   }
 
-  T* d_strengths(int64_t row) const { return static_cast<T*>(gradients->strengths) + row * room; }
-  T* d_items(int64_t row) const { return static_cast<T*>(gradients->items) + row * room * V; }
+  T* d_strengths(int64_t row) const { return gradients->strengths + row * room; }
+  T* d_items(int64_t row) const { return gradients->items + row * room * V; }
 
   const T* item(int64_t place, int64_t row) const {
     const int64_t above = place - f.begin - f.filled;
-    if (place >= f.begin && above < 0) return static_cast<const T*>(f.first_items) + (row * room + place) * V;
+    if (place >= f.begin && above < 0) return f.first_items + (row * room + place) * V;
     const int64_t step = above < 0 ? f.begin - 1 - place : above;
-    return static_cast<const T*>(p.controls) + (p.tokens[step] + row) * p.control_size + (above < 0 ? V : 0);
+    return p.controls + (p.tokens[step] + row) * p.control_size + (above < 0 ? V : 0);
   }
 
   void forward(Place at, T* control, T* readout, Buffers&) const {
@@ -86,7 +74,7 @@ struct Strengths {
     T* last = states.of_end(at);
     if (last != strengths) std::copy_n(strengths + first(next), count(next), last + first(next));
     for (int64_t place = first(next); place < first(next) + count(next); ++place)
-      std::copy_n(item(place, at.row), V, static_cast<T*>(f.items) + (at.row * room + place) * V);
+      std::copy_n(item(place, at.row), V, f.items + (at.row * room + place) * V);
   }
 
   // NaN stays.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn.functional import pad
 
-from treemem.ops.controller import ControlledMemory, Fields, own_gradient
+from treemem.ops.controller import ControlledMemory, MemorySource, own_gradient
 from treemem.ops.large_pages import empty_rows
+from treemem.ops.native.structures import Structure
 from treemem.ops.strength_memory.ends import End
 
 
@@ -28,7 +30,24 @@ class Strengths(ControlledMemory):
         read_strength: how much strength is read.
     """
 
-    source = Path(__file__).with_name("fused.cpp")
+    source = MemorySource(
+        Path(__file__).with_name("fused.cpp"),
+        Structure(
+            "FIELDS",
+            "int64_t value_size, room, begin, filled",  # `room` places; those filled before the first step
+            "int64_t reads_top, reads_bottom",
+            "double read_strength",
+            "const REAL *first_strengths, *first_items",  # [sequences, room], [sequences, room, value_size]
+            "REAL *strengths, *items",  # the last ones, the same
+            "REAL *all_strengths",  # [num_tokens, room], see States in controller.h
+        ),
+        Structure(
+            "MEMORY_GRADIENTS",
+            # Those of the last ones, which become those of the first ones. In places that were filled later they mean
+            # nothing.
+            "REAL *strengths, *items",
+        ),
+    )
 
     def __init__(
         self,
@@ -44,18 +63,32 @@ class Strengths(ControlledMemory):
 
     def begin(
         self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
-    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+    ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
         strength, items = tensors
         last = [each.clone(memory_format=torch.contiguous_format) for each in tensors]
         strengths = empty_rows(strength, sum(sizes) if keeps else 0, strength.shape[1])
-        numbers = (items.shape[2], strength.shape[1], *self._places, *(end in self._ends for end in ("top", "bottom")))
-        read_strength = strength.new_full((1,), self._read_strength)
-        return Fields(numbers, (read_strength, strength, items, *last, strengths)), (*last,)
+        begin, filled = self._places
+        fields = {
+            "value_size": items.shape[2],
+            "room": strength.shape[1],
+            "begin": begin,
+            "filled": filled,
+            "reads_top": "top" in self._ends,
+            "reads_bottom": "bottom" in self._ends,
+            "read_strength": self._read_strength,
+            "first_strengths": strength,
+            "first_items": items,
+            "strengths": last[0],
+            "items": last[1],
+            "all_strengths": strengths,
+        }
+        return fields, (*last,)
 
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
-        return [own_gradient(gradient, each) for gradient, each in zip(of_results, tensors, strict=True)]
+    ) -> dict[str, torch.Tensor]:
+        strengths, items = map(own_gradient, of_results, tensors)
+        return {"strengths": strengths, "items": items}
 
 
 def with_room(strength: torch.Tensor, items: torch.Tensor, below: int, above: int) -> tuple[torch.Tensor, torch.Tensor]:

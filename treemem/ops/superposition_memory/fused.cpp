@@ -2,32 +2,19 @@
 
 #include "controller.h"
 
-extern "C" {
-
 // A control has the value, sigmoid, and the weights of push, pop and perhaps no_op, softmax. Known actions are controls
 // as they are.
 //
 // Of a stack only the rows that can differ from an empty one are kept: rows_before the first step, one more after each
 // step, at most depth.
-struct Fields {
-  int64_t value_size, actions, depth, rows_before;
-  int64_t all_kept;       // all stacks, or only those of the last two steps
-  const int64_t* starts;  // [num_steps], where the stacks of each step begin
-  const void* empty;      // [1], what an empty row holds
-  const void* first;      // [sequences, depth, value_size]
-  void* last;             // the same
-  void* stacks;           // of each step [sequences, room, value_size]
-};
 
-// That of the last stacks comes in, and becomes that of the first ones.
-struct MemoryGradients {
-  void* stacks;  // [sequences, depth, value_size]
-};
-}
+// Both are declared in fused.py.
+struct Fields { FIELDS };
+struct MemoryGradients { MEMORY_GRADIENTS };
 
 namespace {
 
-template <typename T, class Controller>
+template <class Controller>
 struct Superposition {
   static constexpr bool kControlled = Controller::kBlocks > 0;
   const Fields& f;
@@ -43,15 +30,15 @@ struct Superposition {
   };
 
   Superposition(const Problem& p, const Fields& fields, const MemoryGradients* gradients)
-      : f(fields), gradients(gradients), V(f.value_size), readable(p.read_size / V), empty(*static_cast<const T*>(f.empty)) {}
+      : f(fields), gradients(gradients), V(f.value_size), readable(p.read_size / V), empty(f.empty) {}
 
   // Rows that can differ from empty ones after so many steps.
   int64_t rows(int64_t steps) const { return std::min(f.depth, f.rows_before + steps); }
 
   // The stack of a sequence after so many steps.
   T* stack(int64_t steps, int64_t row) const {
-    if (!steps) return const_cast<T*>(static_cast<const T*>(f.first)) + row * f.depth * V;
-    return static_cast<T*>(f.stacks) + f.starts[steps - 1] + row * (f.all_kept ? rows(steps) : f.depth) * V;
+    if (!steps) return const_cast<T*>(f.first) + row * f.depth * V;
+    return f.stacks + f.starts[steps - 1] + row * (f.all_kept ? rows(steps) : f.depth) * V;
   }
 
   // The value, the rows of the stack before, and empty ones. Row i of the next stack is a mixture of entries i (push),
@@ -79,13 +66,13 @@ struct Superposition {
     for (int64_t i = 0; i < count; ++i) next[i] = push * pushed[i] + pop * popped[i] + no_op * same[i];
     std::copy_n(next, there, readout);
     std::fill(readout + there, readout + readable * V, empty);
-    if (at.ends) std::copy_n(next, count, static_cast<T*>(f.last) + at.row * f.depth * V);
+    if (at.ends) std::copy_n(next, count, f.last + at.row * f.depth * V);
   }
 
   void backward(Place at, const T* control, const T* d_readout, T* d_control, Buffers& buffers) const {
     fill(at, control, buffers.entries.get());
     const int64_t count = rows(at.step + 1) * V;
-    T *d_stack = static_cast<T*>(gradients->stacks) + at.row * f.depth * V, *d = buffers.gradients.get() + V;
+    T *d_stack = gradients->stacks + at.row * f.depth * V, *d = buffers.gradients.get() + V;
     std::fill_n(d - V, V, T(0));  // below and above the gradient of the next stack
     std::copy_n(d_stack, count, d);
     add(d, d_readout, std::min(count, readable * V));

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from treemem.ops.controller import ControlledMemory, Fields, own_gradient, run_known
+from treemem.ops.controller import ControlledMemory, MemorySource, own_gradient, run_known
 from treemem.ops.large_pages import empty_rows
+from treemem.ops.native.structures import Structure
 
 
 class Superposition(ControlledMemory):
@@ -24,7 +26,24 @@ class Superposition(ControlledMemory):
         actions: how many there are: 2, or 3 with no_op.
     """
 
-    source = Path(__file__).with_name("fused.cpp")
+    source = MemorySource(
+        Path(__file__).with_name("fused.cpp"),
+        Structure(
+            "FIELDS",
+            "int64_t value_size, actions, depth",
+            "int64_t rows_before",  # that can differ from an empty one before the first step
+            "int64_t all_kept",  # all stacks, or only those of the last two steps
+            "double empty",  # what an empty row holds
+            "const int64_t *starts",  # [num_steps], where the stacks of each step begin
+            "const REAL *first",  # [sequences, depth, value_size]
+            "REAL *last",  # the same
+            "REAL *stacks",  # of each step [sequences, room, value_size]
+        ),
+        Structure(
+            "MEMORY_GRADIENTS",
+            "REAL *stacks",  # of the last ones, [sequences, depth, value_size]; becomes that of the first ones
+        ),
+    )
 
     def __init__(self, stacks: torch.Tensor, empty: float, actions: int) -> None:
         self.tensors, self.control_size = (stacks,), stacks.shape[2] + actions
@@ -33,7 +52,7 @@ class Superposition(ControlledMemory):
 
     def begin(
         self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
-    ) -> tuple[Fields, tuple[torch.Tensor, ...]]:
+    ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
         (stacks,) = tensors
         sequences, depth, size = stacks.shape
         before = 0 if self._is_empty else depth
@@ -44,16 +63,24 @@ class Superposition(ControlledMemory):
             starts = [0, sequences * depth] * (len(sizes) // 2 + 1)
             starts[len(sizes) :] = [2 * sequences * depth]
         last = stacks.clone(memory_format=torch.contiguous_format)
-        tensors = (
-            torch.tensor(starts, dtype=torch.int64, device="cpu") * size,
-            *(stacks.new_full((1,), self._empty), stacks, last, empty_rows(stacks, starts[-1], size)),
-        )
-        return Fields((size, self._actions, depth, before, int(keeps)), tensors), (last,)
+        fields = {
+            "value_size": size,
+            "actions": self._actions,
+            "depth": depth,
+            "rows_before": before,
+            "all_kept": keeps,
+            "empty": self._empty,
+            "starts": torch.tensor(starts, dtype=torch.int64, device="cpu") * size,
+            "first": stacks,
+            "last": last,
+            "stacks": empty_rows(stacks, starts[-1], size),
+        }
+        return fields, (last,)
 
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
-        return [own_gradient(of_results[0], tensors[0])]
+    ) -> dict[str, torch.Tensor]:
+        return {"stacks": own_gradient(of_results[0], tensors[0])}
 
 
 def stack_readouts(
