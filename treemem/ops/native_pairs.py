@@ -10,14 +10,36 @@ import torch
 
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
-from treemem.ops.native import TYPE_NAMES, address, native_library, structure
+from treemem.ops.native.structures import Filled, Structure, structured_library
 
 _SOURCE = Path(__file__).parent / "native" / "pair_by_pair.cpp"
 _NODES_PER_THREAD = 64
+_PROBLEM = Structure(
+    "PROBLEM",
+    "int64_t sequences, longest, hidden_size, num_threads, bounded",
+    "const double *temperature",  # of the probabilities of the choices; null: they have none
+    "const int64_t *lengths",  # longest first, [sequences]
+    "const REAL *weight, *bias, *query",
+    "const REAL *noise",  # of the choices of each step, of the sequences with a pair, or null
+    # Of nodes, [leaves + pairs, 2 * hidden_size], where the leaves come in. Of pairs, [pairs, ...], which begin with 0.
+    "REAL *states, *gates",
+    "int64_t *children",
+    "REAL *scores",
+    "int64_t *chosen, *places",  # by sequence and step, [sequences, longest - 1]: the pair, and its place
+    "int64_t *replaced",  # the pairs on its left and right, or -1, [sequences, longest - 1, 2]
+    "REAL *probability",  # of all choices of a sequence, one after the other
+)
+_GRADIENTS = Structure(
+    "GRADIENTS",
+    "REAL *states",  # comes in as that of the roots
+    "const REAL *compositions",  # [sequences, longest - 1, 2 * hidden_size], or null
+    "const REAL *of_score",  # gradients of the children by the pair's score, [pairs, 2, 2 * hidden_size], or null
+    "REAL *scores, *pairs",  # [pairs], begin with 0; of the pairs that were chosen, [pairs, 2 * hidden_size]
+)
 
 
 class PairTensors(NamedTuple):
-    """Tensors of the structure ``Problem`` in ``pair_by_pair.cpp``, in its order.
+    """What ``pair_by_pair.cpp`` reads and fills in.
 
     Attributes:
         temperature: float64 ``[1]``; None: choices have no gradients.
@@ -54,12 +76,12 @@ class NativePairs(NamedTuple):
 
     Attributes:
         library: the compiled functions.
-        numbers: the first fields of the structure ``Problem``.
+        numbers: the first fields of its problem.
         tensors: the others.
     """
 
     library: ctypes.CDLL
-    numbers: tuple[int, ...]
+    numbers: dict[str, int]
     tensors: PairTensors
 
     def forward(self) -> None:
@@ -81,12 +103,15 @@ class NativePairs(NamedTuple):
         """
         gates, states = self.tensors.gates, self.tensors.states
         d_scores, d_pairs = gates.new_zeros(len(gates)), torch.zeros_like(states[-len(gates) :])
-        given = [None if each is None else each.contiguous() for each in (d_compositions, of_score)]
-        self.library.backward(self._problem(), structure(*map(address, (d_states, *given, d_scores, d_pairs))))
+        compositions, of_scores = (None if each is None else each.contiguous() for each in (d_compositions, of_score))
+        gradients = _GRADIENTS(
+            states=d_states, compositions=compositions, of_score=of_scores, scores=d_scores, pairs=d_pairs
+        )
+        self.library.backward(self._problem(), gradients)
         return d_scores, d_pairs
 
-    def _problem(self) -> ctypes.Array[ctypes.c_int64]:
-        return structure(*self.numbers, *map(address, self.tensors))
+    def _problem(self) -> Filled:
+        return _PROBLEM(**self.numbers, **self.tensors._asdict())
 
 
 def native_pairs(
@@ -112,7 +137,7 @@ def native_pairs(
         bounded: see :class:`treemem.ops.pair_by_pair.PairMemory`.
     """
     tensors = [leaves, cell.weight, cell.bias, query]
-    library = native_library(_SOURCE, tensors, f"REAL={TYPE_NAMES.get(leaves.dtype)}")
+    library = structured_library(_SOURCE, tensors, _PROBLEM, _GRADIENTS)
     if library is None or leaves.shape[1] < 2:
         return None
     sequences, longest, width = leaves.shape
@@ -139,6 +164,13 @@ def native_pairs(
         torch.empty(sequences, longest - 1, 2, dtype=torch.int64),
         None if temperature is None else leaves.new_empty(num_choices),
     )
-    native = NativePairs(library, (sequences, longest, width // 2, threads, bounded), found)
+    numbers = {
+        "sequences": sequences,
+        "longest": longest,
+        "hidden_size": width // 2,
+        "num_threads": threads,
+        "bounded": bounded,
+    }
+    native = NativePairs(library, numbers, found)
     native.forward()
     return native

@@ -15,46 +15,23 @@
 #include "numerics.h"
 #include "packed.h"
 
+// Both are declared in nodes.py.
+struct Problem { PROBLEM };
+struct Gradients { GRADIENTS };
+
 namespace {
+
+using T = REAL;
 
 constexpr int64_t kLevelRows = 64;
 constexpr int64_t kChunk = 512;  // rows at a time for the gradient of weights
 
-}  // namespace
-
-extern "C" {
-
-// As nodes.py fills it in.
-struct Problem {
-  int64_t first, count, hidden_size, inner_size, num_threads, gelu;
-  int64_t begin, num_levels;
-  const int64_t* ends;      // of these levels among the inner nodes, where the first begins at `begin`, [num_levels]
-  const int64_t* children;  // rows, [count, 2]
-  const void *weight1, *bias1, *weight2, *bias2, *gain, *shift;
-  const void* keep;         // factors of dropout, [count, inner_size], or null
-  void* states;             // [first + count, hidden_size]
-  // What the backward pass needs, or null: the hidden layer and its derivative, [count, inner_size]; the gates,
-  // [count, 4 * hidden_size]; the normalized sum and the factor of the normalization, [count, hidden_size + 1].
-  void *hidden, *slope, *gates, *normed;
-};
-
-// Of the backward pass. `states` comes in and is added to; those of weights begin with 0.
-struct Gradients {
-  void* states;  // [first + count, hidden_size]
-  void *weight1, *bias1, *weight2, *bias2;
-  void* learned;  // of gain and shift, [num_threads, 2, hidden_size]
-};
-}
-
-namespace {
-
-template <typename T>
 class Run {
  public:
   explicit Run(const Problem& p) : p(p), D(p.hidden_size), H(p.inner_size), step(D, p.gain, p.shift) {}
 
   void forward() const {
-    const Packed<T> hidden_map(2 * D, H, in(p.weight1), 2 * D, false), gate_map(H, 4 * D, in(p.weight2), H, false);
+    const Packed<T> hidden_map(2 * D, H, p.weight1, 2 * D, false), gate_map(H, 4 * D, p.weight2, H, false);
     std::vector<Memory> memory(p.num_threads);
     for_levels([&](int64_t begin, int64_t end) {
       for_tiles(begin, end, [&](int64_t thread, int64_t at, int64_t rows) {
@@ -64,7 +41,7 @@ class Run {
   }
 
   void backward(const Gradients& g) const {
-    const Packed<T> hidden_map(H, 2 * D, in(p.weight1), 2 * D, true), gate_map(4 * D, H, in(p.weight2), H, true);
+    const Packed<T> hidden_map(H, 2 * D, p.weight1, 2 * D, true), gate_map(4 * D, H, p.weight2, H, true);
     std::vector<Memory> memory(p.num_threads);
     int64_t most = 0;
     for_levels([&](int64_t begin, int64_t end) { most = std::max(most, end - begin); });
@@ -73,14 +50,14 @@ class Run {
       const int64_t begin = begin_of(level);
       for_tiles(begin, p.ends[level], [&](int64_t thread, int64_t at, int64_t rows) {
         const NoSubnormals scope;
-        T* learned = static_cast<T*>(g.learned) + thread * 2 * D;
+        T* learned = g.learned + thread * 2 * D;
         T* found = of_children.get() + (at - begin) * 2 * D;
-        backward(at, rows, hidden_map, gate_map, out(g.states), learned, found, memory[thread]);
+        backward(at, rows, hidden_map, gate_map, g.states, learned, found, memory[thread]);
       });
       for_parts(D, [&](int64_t from, int64_t to) {
         for (int64_t at = begin; at < p.ends[level]; ++at)
           for (int64_t k = 0; k < 2; ++k)
-            add(out(g.states) + p.children[2 * at + k] * D + from,
+            add(g.states + p.children[2 * at + k] * D + from,
                 of_children.get() + (2 * (at - begin) + k) * D + from, to - from);
       });
     }
@@ -93,19 +70,19 @@ class Run {
       Buffer<T> read(kChunk * 2 * D);
       for (int64_t at = 0; at < p.count; at += kChunk) {
         const int64_t rows = std::min(kChunk, p.count - at);
-        const T* d = out(p.slope) + at * H + from;
+        const T* d = p.slope + at * H + from;
         gather(at, rows, read.get());
-        outer(to - from, 2 * D, rows, d, H, read.get(), 2 * D, out(g.weight1) + from * 2 * D, 2 * D);
-        for (int64_t row = 0; row < rows; ++row) add(out(g.bias1) + from, d + row * H, to - from);
+        outer(to - from, 2 * D, rows, d, H, read.get(), 2 * D, g.weight1 + from * 2 * D, 2 * D);
+        for (int64_t row = 0; row < rows; ++row) add(g.bias1 + from, d + row * H, to - from);
       }
     });
     for_parts(4 * D, [&](int64_t from, int64_t to) {
       const NoSubnormals scope;
       for (int64_t at = 0; at < p.count; at += kChunk) {
         const int64_t rows = std::min(kChunk, p.count - at);
-        const T* d = out(p.gates) + at * 4 * D + from;
-        outer(to - from, H, rows, d, 4 * D, in(p.hidden) + at * H, H, out(g.weight2) + from * H, H);
-        for (int64_t row = 0; row < rows; ++row) add(out(g.bias2) + from, d + row * 4 * D, to - from);
+        const T* d = p.gates + at * 4 * D + from;
+        outer(to - from, H, rows, d, 4 * D, p.hidden + at * H, H, g.weight2 + from * H, H);
+        for (int64_t row = 0; row < rows; ++row) add(g.bias2 + from, d + row * 4 * D, to - from);
       }
     });
   }
@@ -119,9 +96,7 @@ class Run {
     }
   };
 
-  static const T* in(const void* values) { return static_cast<const T*>(values); }
-  static T* out(void* values) { return static_cast<T*>(values); }
-  const T* state(int64_t row) const { return in(p.states) + row * D; }
+  const T* state(int64_t row) const { return p.states + row * D; }
 
   template <class Visit>
   void for_levels(Visit visit) const {
@@ -161,22 +136,22 @@ class Run {
 
   void forward(int64_t at, int64_t rows, const Packed<T>& hidden_map, const Packed<T>& gate_map, Memory& memory) const {
     if (!memory.read.get()) memory.allocate(D, H);
-    T* hidden = p.hidden ? out(p.hidden) + at * H : memory.hidden.get();
-    T* gates = p.gates ? out(p.gates) + at * 4 * D : memory.gates.get();
+    T* hidden = p.hidden ? p.hidden + at * H : memory.hidden.get();
+    T* gates = p.gates ? p.gates + at * 4 * D : memory.gates.get();
     gather(at, rows, memory.read.get());
-    fill_rows(hidden, rows, H, in(p.bias1));
+    fill_rows(hidden, rows, H, p.bias1);
     multiply(rows, memory.read.get(), 2 * D, hidden_map, hidden, H, true);
-    T* slope = p.slope ? out(p.slope) + at * H : nullptr;
+    T* slope = p.slope ? p.slope + at * H : nullptr;
     activate_hidden(p.gelu, hidden, slope, rows * H);
     if (p.keep)
       for (T* each : {hidden, slope})
-        if (each) multiply_by(each, in(p.keep) + at * H, rows * H);
-    fill_rows(gates, rows, 4 * D, in(p.bias2));
+        if (each) multiply_by(each, p.keep + at * H, rows * H);
+    fill_rows(gates, rows, 4 * D, p.bias2);
     multiply(rows, hidden, H, gate_map, gates, 4 * D, true);
     for (int64_t i = 0; i < rows; ++i) {
       const T* children[] = {memory.read.get() + 2 * i * D, memory.read.get() + (2 * i + 1) * D};
-      T* normed = p.normed ? out(p.normed) + (at + i) * (D + 1) : memory.row.get();
-      const T scale = step.forward(2, children, gates + i * 4 * D, normed, out(p.states) + (p.first + at + i) * D);
+      T* normed = p.normed ? p.normed + (at + i) * (D + 1) : memory.row.get();
+      const T scale = step.forward(2, children, gates + i * 4 * D, normed, p.states + (p.first + at + i) * D);
       if (p.normed) normed[D] = scale;
     }
   }
@@ -185,13 +160,13 @@ class Run {
   void backward(int64_t at, int64_t rows, const Packed<T>& hidden_map, const Packed<T>& gate_map, const T* d_states,
                 T* d_learned, T* found, Memory& memory) const {
     if (!memory.read.get()) memory.allocate(D, H);
-    T *gates = out(p.gates) + at * 4 * D, *slope = out(p.slope) + at * H, *d_hidden = memory.hidden.get();
+    T *gates = p.gates + at * 4 * D, *slope = p.slope + at * H, *d_hidden = memory.hidden.get();
     gather(at, rows, memory.read.get());
     std::fill_n(found, rows * 2 * D, T(0));
     for (int64_t i = 0; i < rows; ++i) {
       const T* children[] = {memory.read.get() + 2 * i * D, memory.read.get() + (2 * i + 1) * D};
       T* d_children[] = {found + 2 * i * D, found + (2 * i + 1) * D};
-      const T* normed = in(p.normed) + (at + i) * (D + 1);
+      const T* normed = p.normed + (at + i) * (D + 1);
       const T* d_h = d_states + (p.first + at + i) * D;
       step.backward(2, children, gates + i * 4 * D, normed, normed[D], d_h, d_children, d_learned, memory.row.get());
     }
@@ -209,12 +184,12 @@ class Run {
 
 extern "C" {
 const char* forward(const Problem* problem) {
-  return error_of([&] { Run<REAL>(*problem).forward(); });
+  return error_of([&] { Run(*problem).forward(); });
 }
 const char* backward(const Problem* problem, const Gradients* gradients) {
-  return error_of([&] { Run<REAL>(*problem).backward(*gradients); });
+  return error_of([&] { Run(*problem).backward(*gradients); });
 }
 const char* of_weights(const Problem* problem, const Gradients* gradients) {
-  return error_of([&] { Run<REAL>(*problem).of_weights(*gradients); });
+  return error_of([&] { Run(*problem).of_weights(*gradients); });
 }
 }

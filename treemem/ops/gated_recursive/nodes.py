@@ -14,11 +14,32 @@ from torch.nn import functional
 from treemem.ops.affine import Affine
 from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights, gated_cell
 from treemem.ops.large_pages import empty_rows
-from treemem.ops.native import TYPE_NAMES, address, native_library, structure
+from treemem.ops.native.structures import Structure, structured_library
 from treemem.ops.second_derivative import graph_is_retained
 
 _SOURCE = Path(__file__).with_name("levels.cpp")
 _ROWS_PER_THREAD = 64
+_PROBLEM = Structure(
+    "PROBLEM",
+    "int64_t first, count, hidden_size, inner_size, num_threads, gelu",
+    "int64_t begin, num_levels",
+    "const int64_t *ends",  # of these levels among the inner nodes, where the first begins at `begin`, [num_levels]
+    "const int64_t *children",  # rows, [count, 2]
+    "const REAL *weight1, *bias1, *weight2, *bias2, *gain, *shift",
+    "const REAL *keep",  # factors of dropout, [count, inner_size], or null
+    "REAL *states",  # [first + count, hidden_size]
+    # What the backward pass needs, or null: the hidden layer and its derivative, [count, inner_size]; the gates,
+    # [count, 4 * hidden_size]; the normalized sum and the factor of the normalization, [count, hidden_size + 1].
+    "REAL *hidden, *slope, *gates, *normed",
+)
+_GRADIENTS = Structure(
+    "GRADIENTS",
+    "REAL *states",  # comes in and is added to, [first + count, hidden_size]
+    "REAL *weight1, *bias1, *weight2, *bias2",  # begin with 0
+    "REAL *learned",  # of gain and shift, begins with 0, [num_threads, 2, hidden_size]
+)
+_WEIGHTS = ("weight1", "bias1", "weight2", "bias2", "gain", "shift")
+_KEPT = ("hidden", "slope", "gates", "normed")
 
 
 class NodeOptions(NamedTuple):
@@ -37,7 +58,7 @@ class NodeOptions(NamedTuple):
 
 def gated_library(tensors: Sequence[torch.Tensor]) -> ctypes.CDLL | None:
     """Return the compiled functions, or None if they cannot be used on these tensors."""
-    return native_library(_SOURCE, tensors, f"REAL={TYPE_NAMES.get(tensors[0].dtype)}")
+    return structured_library(_SOURCE, tensors, _PROBLEM, _GRADIENTS)
 
 
 class GatedNodes:
@@ -88,20 +109,32 @@ class GatedNodes:
         if graph_is_retained():  # it overwrites what was kept for it
             self._kept = [each.clone() for each in self._kept]
         learned = self.states.new_zeros(self.options.threads, 2, self.states.shape[1])
-        found = [*map(torch.zeros_like, self._weights[:4]), learned]
-        of = structure(*map(address, (d_states, *found)))
+        found = [torch.zeros_like(each) for each in self._weights[:4]]
+        of = _GRADIENTS(states=d_states, learned=learned, **dict(zip(_WEIGHTS, found, strict=False)))
         self._call(self.options.library.backward, 0, ends, of)
         self._call(self.options.library.of_weights, 0, (), of)
-        return [*found[:4], *learned.sum(0)]
+        return [*found, *learned.sum(0)]
 
     def _call(self, function: Callable[..., None], begin: int, ends: Sequence[int], *gradients: object) -> None:
-        """Call a function with ``Problem`` and perhaps ``Gradients`` of the source."""
-        until = torch.tensor(ends, dtype=torch.int64)
-        sizes = self.first, len(self.children), self.states.shape[1], len(self._weights[0]), self.options.threads
-        kept: list[torch.Tensor | None] = [*self._kept] or [None] * 4
-        tensors = (until, self.children, *self._weights, self.keep, self.states, *kept)
-        is_gelu = self.options.activation == "gelu"
-        function(structure(*sizes, is_gelu, begin, len(ends), *map(address, tensors)), *gradients)
+        """Call a function with the structures of the source."""
+        kept: Sequence[torch.Tensor | None] = self._kept or [None] * len(_KEPT)
+        problem = _PROBLEM(
+            first=self.first,
+            count=len(self.children),
+            hidden_size=self.states.shape[1],
+            inner_size=len(self._weights[0]),
+            num_threads=self.options.threads,
+            gelu=self.options.activation == "gelu",
+            begin=begin,
+            num_levels=len(ends),
+            ends=torch.tensor(ends, dtype=torch.int64),
+            children=self.children,
+            keep=self.keep,
+            states=self.states,
+            **dict(zip(_WEIGHTS, self._weights, strict=True)),
+            **dict(zip(_KEPT, kept, strict=True)),
+        )
+        function(problem, *gradients)
 
 
 def new_nodes(

@@ -14,34 +14,13 @@
 #include "packed.h"
 #include "tree_lstm_step.h"
 
-extern "C" {
-
-// As native_pairs.py fills it in. Float or double, as REAL says.
-struct Problem {
-  int64_t sequences, longest, hidden_size, num_threads, bounded;
-  const double* temperature;  // of the probabilities of the choices; null: they have none
-  const int64_t* lengths;     // longest first, [sequences]
-  const void *weight, *bias, *query;
-  const void* noise;          // of the choices of each step, of the sequences with a pair, or null
-  // Of nodes, [leaves + pairs, 2 * hidden_size], where the leaves come in. Of pairs, [pairs, ...], which begin with 0.
-  void *states, *gates;
-  int64_t* children;
-  void* scores;
-  int64_t *chosen, *place;    // by sequence and step, [sequences, longest - 1]: the pair, and its place
-  int64_t* replaced;          // the pairs on its left and right, or -1, [sequences, longest - 1, 2]
-  void* probability;          // of all choices of a sequence, one after the other
-};
-
-// The gradient of the states comes in as that of the roots.
-struct Gradients {
-  void* states;               // as `states`
-  const void* compositions;   // [sequences, longest - 1, 2 * hidden_size], or null
-  const void* of_score;       // gradients of the children by the pair's score, [pairs, 2, 2 * hidden_size], or null
-  void *scores, *pairs;       // [pairs], begin with 0; of the pairs that were chosen, [pairs, 2 * hidden_size]
-};
-}
+// Both are declared in native_pairs.py.
+struct Problem { PROBLEM };
+struct Gradients { GRADIENTS };
 
 namespace {
+
+using T = REAL;
 
 constexpr int64_t kRows = 256;  // of a product
 
@@ -52,13 +31,12 @@ struct Sequence {
 };
 
 // The sequences of a thread. Their products are made together.
-template <typename T>
 class Group {
  public:
   Group(const Problem& p, int64_t thread)
       : p(p), L(p.longest), H(p.hidden_size), W(2 * H), G(5 * H), first(p.sequences * L), step_of_cell(H, p.bounded),
-        states(static_cast<T*>(p.states)), gates(static_cast<T*>(p.gates)), scores(static_cast<T*>(p.scores)),
-        probability(static_cast<T*>(p.probability)) {
+        states(p.states), gates(p.gates), scores(p.scores),
+        probability(p.probability) {
     int64_t pair = 0, choice = 0;
     for (int64_t number = 0; number < p.sequences; ++number) {
       const int64_t n = p.lengths[number];
@@ -84,8 +62,8 @@ class Group {
   }
 
   void backward(const Gradients& g, const Packed<T>& weight) {
-    T *d_states = static_cast<T*>(g.states), *d_pairs = static_cast<T*>(g.pairs);
-    const T *d_compositions = static_cast<const T*>(g.compositions), *of_score = static_cast<const T*>(g.of_score);
+    T *d_states = g.states, *d_pairs = g.pairs;
+    const T *d_compositions = g.compositions, *of_score = g.of_score;
     for (Sequence& s : sequences) {
       s.choice += s.length * (s.length - 1) / 2;
       if (s.length > 1) s.nodes = {first + p.chosen[s.number * (L - 1) + s.length - 2]};
@@ -133,7 +111,7 @@ class Group {
         for (int64_t i = 0; i < count; ++i) {
           const int64_t pair = s.pairs[i];
           const T d_score = d_choice[i] / T(*p.temperature);
-          static_cast<T*>(g.scores)[pair] += d_score;
+          g.scores[pair] += d_score;
           for (int64_t child = 0; child < 2; ++child) {
             T* d_child = d_states + p.children[2 * pair + child] * W;
             const T* by_score = of_score + (2 * pair + child) * W;
@@ -159,7 +137,7 @@ class Group {
   }
 
   void compose(const std::vector<int64_t>& fresh, const Packed<T>& weight) {
-    const T *bias = static_cast<const T*>(p.bias), *query = static_cast<const T*>(p.query);
+    const T *bias = p.bias, *query = p.query;
     for (size_t begin = 0; begin < fresh.size(); begin += kRows) {
       const int64_t rows = std::min<int64_t>(kRows, static_cast<int64_t>(fresh.size() - begin));
       scratch.reset();
@@ -186,7 +164,7 @@ class Group {
     std::vector<T> noisy(count);
     for (int64_t i = 0; i < count; ++i) {
       noisy[i] = scores[s.pairs[i]];
-      if (p.noise && count > 1) noisy[i] += static_cast<const T*>(p.noise)[noise_at + i];
+      if (p.noise && count > 1) noisy[i] += p.noise[noise_at + i];
     }
     const int64_t place = first_highest(noisy), chosen = s.pairs[place], node = first + chosen;
     if (p.temperature) {
@@ -195,7 +173,7 @@ class Group {
       softmax(own, count);
       s.choice += count;
     }
-    p.chosen[at] = chosen, p.place[at] = place;
+    p.chosen[at] = chosen, p.places[at] = place;
     int64_t* replaced = p.replaced + 2 * at;
     replaced[0] = place ? s.pairs[place - 1] : -1;
     replaced[1] = place + 1 < count ? s.pairs[place + 1] : -1;
@@ -208,7 +186,7 @@ class Group {
 
   // Back to the nodes and pairs before a choice.
   void undo(Sequence& s, int64_t at) const {
-    const int64_t chosen = p.chosen[at], place = p.place[at], *replaced = p.replaced + 2 * at;
+    const int64_t chosen = p.chosen[at], place = p.places[at], *replaced = p.replaced + 2 * at;
     s.nodes[place] = p.children[2 * chosen];
     s.nodes.insert(s.nodes.begin() + place + 1, p.children[2 * chosen + 1]);
     s.pairs.insert(s.pairs.begin() + place, chosen);
@@ -251,7 +229,7 @@ class Group {
 template <class Visit>
 void for_groups(const Problem& p, Visit visit) {
   parallel_for(p.num_threads, p.num_threads, [&](int64_t thread) {
-    Group<REAL> group(p, thread);
+    Group group(p, thread);
     visit(group);
   });
 }
@@ -262,15 +240,15 @@ extern "C" {
 const char* forward(const Problem* p) {
   return error_of([&] {
     const int64_t H = p->hidden_size;
-    const Packed<REAL> weight(2 * H, 5 * H, static_cast<const REAL*>(p->weight), 2 * H, false);
-    for_groups(*p, [&](Group<REAL>& group) { group.forward(weight); });
+    const Packed<T> weight(2 * H, 5 * H, p->weight, 2 * H, false);
+    for_groups(*p, [&](Group& group) { group.forward(weight); });
   });
 }
 const char* backward(const Problem* p, const Gradients* gradients) {
   return error_of([&] {
     const int64_t H = p->hidden_size;
-    const Packed<REAL> weight(5 * H, 2 * H, static_cast<const REAL*>(p->weight), 2 * H, true);
-    for_groups(*p, [&](Group<REAL>& group) { group.backward(*gradients, weight); });
+    const Packed<T> weight(5 * H, 2 * H, p->weight, 2 * H, true);
+    for_groups(*p, [&](Group& group) { group.backward(*gradients, weight); });
   });
 }
 }
