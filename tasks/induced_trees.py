@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from treemem.checkpoint import load
+from treemem.checkpoint.run_folder import RunFolder
 from treemem.data.examples import Examples
 from treemem.induction import RunTrees, baseline_trees, remove_brackets, score_runs, write_tree_page
 from treemem.induction import induced_trees as trees_of_encoder
 from treemem.induction.branching import Branching
 from treemem.induction.runs import Average
 from treemem.model import Model
+from treemem.nn.ordered_memory import OrderedMemory
 from treemem.runs.page_tables import tree_page_name
 from treemem.runs.study import recorded_model
 from treemem.runs.study_file import StudyResults
+from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 
 BASELINES: tuple[Branching, ...] = ("left", "right", "balanced", "random")
@@ -56,6 +61,48 @@ def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: 
             _write_trees(page, f"{name} on {done.study.folder.name}", models, found, own_examples)
         groups = tree_scores(found, own_examples, by_training(own_examples, unit))
         yield {"network": name, "weights": weights, "groups": groups}
+
+
+def growth_records(
+    done: StudyResults, before: Sequence[dict[str, Any]], *, sentences: int = 1000
+) -> Iterator[dict[str, Any]]:
+    """Yield a record for each run with ``keep_epochs``: how its trees of the first validation sentences form.
+
+    A record has ``run``, ``row``, ``training``, ``weights`` and ``epochs``. An epoch has ``f1``, that of the corpus
+    against gold trees; ``right``, that against right-branching trees; and, for Ordered Memory, ``sharpness``, the mean
+    probability of the attended slot.
+
+    Args:
+        done: the study.
+        before: the records so far.
+        sentences: how many trees.
+    """
+    known = {record["run"]: record["weights"] for record in before}
+    for run, record in zip(done.runs, done.records, strict=True):
+        if known.get(run.name) == record["weights"]:
+            continue
+        gold, _ = gold_trees((run.task or done.task).examples(done.data[run.data]), "validation")
+        models = {epoch: load(place) for epoch, place in RunFolder(done.folder / run.name).epochs().items()}
+        yield {
+            "run": run.name,
+            "row": run.row,
+            "training": {"seed": run.training.seed},
+            "weights": record["weights"],
+            "epochs": [{"epoch": epoch, **_growth(model, gold[:sentences])} for epoch, model in models.items()],
+        }
+
+
+def _growth(model: Model, gold: Sequence[Tree]) -> dict[str, float]:
+    found = {"run": [remove_brackets(tree) for tree in trees_of_encoder(model.encoder, gold)]}
+    right = baseline_trees([[leaf.label for leaf in tree.leaves()] for tree in gold], "right")
+    f1, to_right = (score_runs(own, found, average="corpus").of_run["run"].f1 for own in (gold, right))
+    scores = {"f1": round(f1, 4), "right": round(to_right, 4)}
+    if isinstance(model.encoder, OrderedMemory):
+        with torch.no_grad():
+            batches = (TreeBatch.from_trees(gold[at : at + 256], model.vocabulary) for at in range(0, len(gold), 256))
+            most = torch.cat([model.encoder(each, trace=True).trace["pointers"].amax(2).ravel() for each in batches])
+        scores["sharpness"] = round(float(most[most > 0].mean()), 4)
+    return scores
 
 
 def by_training(examples: Examples, unit: str) -> Callable[[NDArray[np.int64]], NDArray[np.str_]]:
@@ -109,9 +156,9 @@ def _group_record(
     return record
 
 
-def gold_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
-    """Return the test trees of several words, and the group of each."""
-    trees, group = _test_trees(examples)
+def gold_trees(examples: Examples, split: str = "test") -> tuple[list[Tree], NDArray[np.int64]]:
+    """Return the trees of a split that have several words, and the group of each."""
+    trees, group = _trees_of(examples, split)
     several = [place for place, tree in enumerate(trees) if tree.children]
     return [trees[place] for place in several], group[several]
 
@@ -122,8 +169,8 @@ def found_trees(model: Model, examples: Examples) -> list[Tree]:
     return [remove_brackets(tree) for tree in trees_of_encoder(model.encoder, gold)]
 
 
-def _test_trees(examples: Examples) -> tuple[list[Tree], NDArray[np.int64]]:
-    chosen = examples.part("test")
+def _trees_of(examples: Examples, split: str) -> tuple[list[Tree], NDArray[np.int64]]:
+    chosen = examples.part(split)
     count = examples.trees_per_example
     trees = (chosen[:, None] * count + np.arange(count)).ravel()
     return list(examples.forest[trees]), np.repeat(examples.group[chosen], count)
@@ -134,7 +181,7 @@ def _write_trees(
 ) -> None:
     """Draw some test sentences whose trees differ though every run answers correctly."""
     chosen = examples.part("test")
-    all_trees, _ = _test_trees(examples)
+    all_trees, _ = _trees_of(examples, "test")
     several = np.array([bool(tree.children) for tree in all_trees])
     runs = {}
     for name, model in models.items():
