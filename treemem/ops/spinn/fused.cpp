@@ -15,40 +15,17 @@
 #include "recurrent_step.h"
 #include "tree_lstm_step.h"
 
+// Both are declared in native.py.
+struct Problem { PROBLEM };
+struct Gradients { GRADIENTS };
+
 namespace {
+
+using T = REAL;
 
 constexpr int64_t kGroup = 64;
 constexpr int64_t kShift = 0, kReduce = 1;
 
-}  // namespace
-
-extern "C" {
-
-// As native.py fills it in. Float or double, as REAL says. There are 2 * longest - 1 steps.
-struct Problem {
-  int64_t sequences, longest, hidden_size, tracker_size, num_threads;
-  const int64_t* lengths;       // longest first, at least 1, [sequences]
-  const double* temperature;    // [1]
-  const int64_t* given;         // [sequences, steps], or null
-  const void* uniform;          // [sequences, steps], or null
-  const void *cell, *cell_bias, *inputs, *inputs_bias, *lateral, *to_cell, *transition, *transition_bias;
-  void* nodes;                  // h and c; the tokens come in, [sequences, 2 * longest, 2 * hidden_size]
-  void* gates;                  // of compositions, [sequences, longest, 5 * hidden_size]
-  void *tracked, *tracker_gates;  // [sequences, steps, 2 * tracker_size] and [sequences, steps, 4 * tracker_size]
-  int64_t *actions, *chosen;    // [sequences, steps]
-  int64_t *tops, *roots;        // numbers of nodes, [sequences, steps, 3] and [sequences]
-  int64_t* made_of;             // left and right child, and the number of the step, of compositions, [sequences, longest, 3]
-};
-
-// Those of nodes and `tracked` come in. `gates` come in as they are, and become gradients; `tracker_gates` begin with 0.
-struct Gradients {
-  void *nodes, *gates, *tracked, *tracker_gates;
-};
-}
-
-namespace {
-
-template <typename T>
 struct Maps {
   Packed<T> cell, inputs, lateral, to_cell;
 
@@ -59,21 +36,19 @@ struct Maps {
         to_cell(of(p.tracker_size, 5 * p.hidden_size, p.to_cell, backward)) {}
 
  private:
-  static Packed<T> of(int64_t inputs, int64_t outputs, const void* weight, bool backward) {
-    const T* values = static_cast<const T*>(weight);
-    return backward ? Packed<T>(outputs, inputs, values, inputs, true) : Packed<T>(inputs, outputs, values, inputs, false);
+  static Packed<T> of(int64_t inputs, int64_t outputs, const T* weight, bool backward) {
+    return backward ? Packed<T>(outputs, inputs, weight, inputs, true) : Packed<T>(inputs, outputs, weight, inputs, false);
   }
 };
 
 // Some sequences that follow each other.
-template <typename T>
 class Group {
  public:
   Group(const Problem& p, int64_t first, int64_t count)
       : p(p), first(first), count(count), D(p.hidden_size), H(p.tracker_size), steps(2 * p.longest - 1),
         composition(D, false), nothing(H, T(0)), composed(count) {}
 
-  void forward(const Maps<T>& maps) {
+  void forward(const Maps& maps) {
     const int64_t room = p.longest + 2;
     std::vector<int64_t> stack(count * room), depth(count, 2), taken(count, 0);  // two empty nodes lie at the bottom
     for (int64_t i = 0; i < count; ++i) {
@@ -111,7 +86,7 @@ class Group {
     for (int64_t i = 0; i < count; ++i) p.roots[first + i] = stack[i * room + 2];
   }
 
-  void backward(const Gradients& g, const Maps<T>& maps) {
+  void backward(const Gradients& g, const Maps& maps) {
     for (int64_t i = 0; i < count; ++i) composed[i] = length(i) - 1;
     for (int64_t step = steps - 1; step >= 0; --step) {
       const int64_t active = active_in(step, count);
@@ -124,8 +99,6 @@ class Group {
   }
 
  private:
-  static const T* in(const void* values) { return static_cast<const T*>(values); }
-  static T* out(void* values) { return static_cast<T*>(values); }
 
   int64_t length(int64_t i) const { return p.lengths[first + i]; }
   int64_t begin(int64_t i) const { return (first + i) * 2 * p.longest; }
@@ -133,10 +106,10 @@ class Group {
   int64_t place(int64_t i, int64_t step) const { return (first + i) * steps + step; }
   int64_t* tops(int64_t i, int64_t step) const { return p.tops + 3 * place(i, step); }
   int64_t* made_of(int64_t i, int64_t number) const { return p.made_of + 3 * ((first + i) * p.longest + number); }
-  T* node(int64_t number) const { return out(p.nodes) + number * 2 * D; }
-  T* gates(void* of, int64_t i, int64_t number) const { return out(of) + ((first + i) * p.longest + number) * 5 * D; }
-  T* tracked(void* of, int64_t i, int64_t step) const { return out(of) + place(i, step) * 2 * H; }
-  T* tracker_gates(void* of, int64_t i, int64_t step) const { return out(of) + place(i, step) * 4 * H; }
+  T* node(int64_t number) const { return p.nodes + number * 2 * D; }
+  T* gates(T* of, int64_t i, int64_t number) const { return of + ((first + i) * p.longest + number) * 5 * D; }
+  T* tracked(T* of, int64_t i, int64_t step) const { return of + place(i, step) * 2 * H; }
+  T* tracker_gates(T* of, int64_t i, int64_t step) const { return of + place(i, step) * 4 * H; }
   const T* tracker_cell_before(int64_t i, int64_t step) const {
     return step ? tracked(p.tracked, i, step - 1) + H : nothing.data();
   }
@@ -152,17 +125,17 @@ class Group {
     const T* read = tracked(p.tracked, i, step);
     T share[2];
     for (int64_t k = 0; k < 2; ++k)
-      share[k] = (dot(read, in(p.transition) + k * 2 * H, 2 * H) + in(p.transition_bias)[k]) / T(*p.temperature);
+      share[k] = (dot(read, p.transition + k * 2 * H, 2 * H) + p.transition_bias[k]) / T(p.temperature);
     softmax(share, 2);
-    return (p.uniform ? in(p.uniform)[place(i, step)] : T(0.5)) > share[0] ? kReduce : kShift;
+    return (p.uniform ? p.uniform[place(i, step)] : T(0.5)) > share[0] ? kReduce : kShift;
   }
 
-  void track(int64_t step, int64_t active, const Maps<T>& maps) {
+  void track(int64_t step, int64_t active, const Maps& maps) {
     memory.reset();
     T *read = memory.take<T>(active * 3 * D), *block = tracker_gates(p.tracker_gates, 0, step);
     for (int64_t i = 0; i < active; ++i) {
       for (int64_t k = 0; k < 3; ++k) std::copy_n(node(tops(i, step)[k]), D, read + (3 * i + k) * D);
-      std::copy_n(in(p.inputs_bias), 4 * H, block + i * steps * 4 * H);
+      std::copy_n(p.inputs_bias, 4 * H, block + i * steps * 4 * H);
     }
     multiply(active, read, 3 * D, maps.inputs, block, steps * 4 * H, true);
     if (step) multiply(active, tracked(p.tracked, 0, step - 1), steps * 2 * H, maps.lateral, block, steps * 4 * H, true);
@@ -172,7 +145,7 @@ class Group {
     }
   }
 
-  void compose(int64_t step, const Maps<T>& maps) {
+  void compose(int64_t step, const Maps& maps) {
     const int64_t number = static_cast<int64_t>(rows.size());
     memory.reset();
     T *read = memory.take<T>(number * 2 * D), *hidden = memory.take<T>(number * H), *found = memory.take<T>(number * 5 * D);
@@ -183,7 +156,7 @@ class Group {
       for (int64_t k = 0; k < 2; ++k) std::copy_n(node(own[k]), D, read + (2 * row + k) * D);
       std::copy_n(tracked(p.tracked, i, step), H, hidden + row * H);
     }
-    fill_rows(found, number, 5 * D, in(p.cell_bias));
+    fill_rows(found, number, 5 * D, p.cell_bias);
     multiply(number, read, 2 * D, maps.cell, found, 5 * D, true);
     multiply(number, hidden, H, maps.to_cell, found, 5 * D, true);
     for (int64_t row = 0; row < number; ++row) {
@@ -196,7 +169,7 @@ class Group {
     }
   }
 
-  void compose_backward(int64_t step, const Gradients& g, const Maps<T>& maps) {
+  void compose_backward(int64_t step, const Gradients& g, const Maps& maps) {
     const int64_t number = static_cast<int64_t>(rows.size());
     memory.reset();
     T *d_gates = memory.take<T>(number * 5 * D), *d_read = memory.take<T>(number * 2 * D);
@@ -219,7 +192,7 @@ class Group {
     }
   }
 
-  void track_backward(int64_t step, int64_t active, const Gradients& g, const Maps<T>& maps) {
+  void track_backward(int64_t step, int64_t active, const Gradients& g, const Maps& maps) {
     memory.reset();
     T *d_read = memory.take<T>(active * 3 * D), *d_block = tracker_gates(g.tracker_gates, 0, step);
     for (int64_t i = 0; i < active; ++i) {
@@ -234,7 +207,7 @@ class Group {
       for (int64_t k = 0; k < 3; ++k) add(d_node(g, tops(i, step)[k]), d_read + (3 * i + k) * D, D);
   }
 
-  T* d_node(const Gradients& g, int64_t number) const { return out(g.nodes) + number * 2 * D; }
+  T* d_node(const Gradients& g, int64_t number) const { return g.nodes + number * 2 * D; }
 
   const Problem p;
   const int64_t first, count, D, H, steps;
@@ -245,12 +218,12 @@ class Group {
   Arena memory;
 };
 
-template <typename T, class Visit>
+template <class Visit>
 void for_groups(const Problem& p, Visit visit) {
   const int64_t most = std::max<int64_t>(1, std::min(kGroup, p.sequences / p.num_threads));
   const int64_t groups = (p.sequences + most - 1) / most;
   parallel_for(p.num_threads, groups, [&](int64_t number) {
-    Group<T> group(p, number * most, std::min(most, p.sequences - number * most));
+    Group group(p, number * most, std::min(most, p.sequences - number * most));
     visit(group);
   });
 }
@@ -260,14 +233,14 @@ void for_groups(const Problem& p, Visit visit) {
 extern "C" {
 const char* forward(const Problem* problem) {
   return error_of([&] {
-    const Maps<REAL> maps(*problem, false);
-    for_groups<REAL>(*problem, [&](Group<REAL>& group) { group.forward(maps); });
+    const Maps maps(*problem, false);
+    for_groups(*problem, [&](Group& group) { group.forward(maps); });
   });
 }
 const char* backward(const Problem* problem, const Gradients* gradients) {
   return error_of([&] {
-    const Maps<REAL> maps(*problem, true);
-    for_groups<REAL>(*problem, [&](Group<REAL>& group) {
+    const Maps maps(*problem, true);
+    for_groups(*problem, [&](Group& group) {
       const NoSubnormals scope;
       group.backward(*gradients, maps);
     });

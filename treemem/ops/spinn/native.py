@@ -9,23 +9,57 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from treemem.ops.native import TYPE_NAMES, address, native_library, structure
+from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.spinn.batched import Problem
 from treemem.ops.spinn.weights import SPINNWeights
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _NODES_PER_THREAD = 256
+_PROBLEM = Structure(  # there are 2 * longest - 1 steps
+    "PROBLEM",
+    "int64_t sequences, longest, hidden_size, tracker_size, num_threads",
+    "double temperature",
+    "const int64_t *lengths",  # longest first, at least 1, [sequences]
+    "const int64_t *given",  # [sequences, steps], or null
+    "const REAL *uniform",  # [sequences, steps], or null
+    "const REAL *cell, *cell_bias, *inputs, *inputs_bias, *lateral, *to_cell, *transition, *transition_bias",
+    "REAL *nodes",  # h and c; the tokens come in, [sequences, 2 * longest, 2 * hidden_size]
+    "REAL *gates",  # of compositions, [sequences, longest, 5 * hidden_size]
+    "REAL *tracked, *tracker_gates",  # [sequences, steps, 2 * tracker_size] and [sequences, steps, 4 * tracker_size]
+    "int64_t *actions, *chosen",  # [sequences, steps]
+    "int64_t *tops, *roots",  # numbers of nodes, [sequences, steps, 3] and [sequences]
+    "int64_t *made_of",  # left and right child, and the number of the step, of compositions, [sequences, longest, 3]
+)
+# Those of nodes and `tracked` come in. `gates` come in as they are, and become gradients; `tracker_gates` begin with 0.
+_GRADIENTS = Structure("GRADIENTS", "REAL *nodes, *gates, *tracked, *tracker_gates")
+
+
+class _Weights(NamedTuple):
+    """See ``_PROBLEM``; without a tracker all but the first two are None."""
+
+    cell: torch.Tensor
+    cell_bias: torch.Tensor
+    inputs: torch.Tensor | None = None
+    inputs_bias: torch.Tensor | None = None
+    lateral: torch.Tensor | None = None
+    to_cell: torch.Tensor | None = None
+    transition: torch.Tensor | None = None
+    transition_bias: torch.Tensor | None = None
 
 
 class _Kept(NamedTuple):
-    """What a run fills in, as fused.cpp describes it; ``numbers`` from actions to ``made_of``."""
+    """What a run fills in, see ``_PROBLEM``."""
 
     nodes: torch.Tensor
     gates: torch.Tensor
     tracked: torch.Tensor
     tracker_gates: torch.Tensor
-    numbers: tuple[torch.Tensor, ...]
+    actions: torch.Tensor
+    chosen: torch.Tensor
+    tops: torch.Tensor
+    roots: torch.Tensor
+    made_of: torch.Tensor
 
 
 def native_transitions(
@@ -37,12 +71,10 @@ def native_transitions(
     """
     lengths, sizes, given, policy = problem
     tracker = weights.tracker
-    of_tracker = (
-        (None,) * 6 if tracker is None else (*tracker.inputs, tracker.lateral, tracker.to_cell, *tracker.transition)
-    )
-    tensors = [leaves, *weights.cell, *of_tracker]
-    library = native_library(
-        _SOURCE, [each for each in tensors if each is not None], f"REAL={TYPE_NAMES.get(leaves.dtype)}"
+    of_tracker = () if tracker is None else (*tracker.inputs, tracker.lateral, tracker.to_cell, *tracker.transition)
+    tensors = _Weights(*weights.cell, *of_tracker)
+    library = structured_library(
+        _SOURCE, [leaves, *(each for each in tensors if each is not None)], _PROBLEM, _GRADIENTS
     )
     if library is None:
         return None
@@ -53,7 +85,7 @@ def native_transitions(
             uniform[:active, step] = policy.uniform((active,))
     own_given = None if given is None else given[:, : len(sizes)]
     run = _Run(library, lengths, own_given, uniform, policy.temperature)
-    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] = _Transitions.apply(run, *tensors)
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] = _Transitions.apply(run, leaves, *tensors)
     return found
 
 
@@ -69,28 +101,36 @@ class _Run:
         temperature: float,
     ) -> None:
         self.library = library
-        self._read = (
-            lengths.contiguous(),
-            torch.tensor([temperature], dtype=torch.float64),
-            None if given is None else given.contiguous(),
-            uniform,
-        )
+        self._read = {
+            "temperature": temperature,
+            "lengths": lengths.contiguous(),
+            "given": None if given is None else given.contiguous(),
+            "uniform": uniform,
+        }
 
-    def problem(self, weights: tuple[torch.Tensor | None, ...], kept: _Kept) -> ctypes.Array[ctypes.c_int64]:
+    def problem(self, weights: _Weights, kept: _Kept) -> Filled:
         """Return the problem for the C++; all tensors are contiguous."""
         sequences, nodes, width = kept.nodes.shape
-        threads = max(1, min(torch.get_num_threads(), sequences, sequences * nodes // _NODES_PER_THREAD))
-        sizes = (sequences, nodes // 2, width // 2, kept.tracked.shape[2] // 2, threads)
-        return structure(*sizes, *map(address, (*self._read, *weights, *kept[:4], *kept.numbers)))
+        return _PROBLEM(
+            sequences=sequences,
+            longest=nodes // 2,
+            hidden_size=width // 2,
+            tracker_size=kept.tracked.shape[2] // 2,
+            num_threads=max(1, min(torch.get_num_threads(), sequences, sequences * nodes // _NODES_PER_THREAD)),
+            **self._read,
+            **weights._asdict(),
+            **kept._asdict(),
+        )
 
 
 class _Transitions(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, run: _Run, leaves: torch.Tensor, *weights: torch.Tensor | None
+        ctx: Any, run: _Run, leaves: torch.Tensor, *tensors: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        weights = tuple(None if each is None else each.contiguous() for each in weights)
-        lateral = weights[4]
+        contiguous: list[Any] = [None if each is None else each.contiguous() for each in tensors]
+        weights = _Weights(*contiguous)
+        lateral = weights.lateral
         sequences, longest, width = leaves.shape
         steps, tracker_size = 2 * longest - 1, 0 if lateral is None else lateral.shape[1]
         nodes = leaves.new_zeros(sequences, 2 * longest, width)
@@ -103,13 +143,13 @@ class _Transitions(torch.autograd.Function):
             leaves.new_zeros(sequences, longest, 5 * width // 2),
             leaves.new_zeros(sequences, steps, 2 * tracker_size),
             leaves.new_zeros(sequences, steps, 4 * tracker_size),
-            (actions, chosen, tops, roots, made_of),
+            *(actions, chosen, tops, roots, made_of),
         )
         run.library.forward(run.problem(weights, kept))
         ctx.run = run
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(actions, chosen)
-        save_for_backward(ctx, *kept[:4], *kept.numbers, *weights)
+        save_for_backward(ctx, *kept, *weights)
         return nodes.flatten(0, 1).index_select(0, roots), kept.tracked, actions, chosen
 
     @staticmethod
@@ -128,16 +168,16 @@ def _gradients(
     d_tracked: torch.Tensor | None,
 ) -> list[torch.Tensor | None]:
     """Return the gradients of leaves and weights from those of the roots and of what the tracker gives at each step."""
-    of_nodes, of_gates, tracked, of_tracker_gates, *others = saved
-    kept, weights = _Kept(of_nodes, of_gates, tracked, of_tracker_gates, tuple(others[:5])), tuple(others[5:])
-    nodes, _, tracked, _, (_, _, tops, roots, made_of) = kept
+    count = len(_Kept._fields)
+    kept, weights = _Kept(*saved[:count]), _Weights(*saved[count:])
+    nodes, tracked, tops, made_of = kept.nodes, kept.tracked, kept.tops, kept.made_of
     size, tracker_size = nodes.shape[2] // 2, tracked.shape[2] // 2
     d_nodes, d_tracker_gates = torch.zeros_like(nodes), torch.zeros_like(kept.tracker_gates)
     d_gates, plain = kept.gates.clone(), torch.contiguous_format
     if d_roots is not None:
-        d_nodes.flatten(0, 1).index_copy_(0, roots, d_roots)
+        d_nodes.flatten(0, 1).index_copy_(0, kept.roots, d_roots)
     d_tracked = torch.zeros_like(tracked) if d_tracked is None else d_tracked.clone(memory_format=plain)
-    of = structure(*map(address, (d_nodes, d_gates, d_tracked, d_tracker_gates)))
+    of = _GRADIENTS(nodes=d_nodes, gates=d_gates, tracked=d_tracked, tracker_gates=d_tracker_gates)
     run.library.backward(run.problem(weights, kept), of)
     hidden = nodes[:, :, :size].reshape(-1, size)
     of_cell, of_tracker = d_gates.flatten(0, 1), d_tracker_gates.flatten(0, 1)
