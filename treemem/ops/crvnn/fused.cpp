@@ -18,43 +18,18 @@
 #include "numerics.h"
 #include "packed.h"
 
+// Both are declared in native.py.
+struct Problem { PROBLEM };
+struct Gradients { GRADIENTS };
+
 namespace {
+
+using T = REAL;
 
 constexpr int64_t kPositions = 256;  // of a group, at least, if there are so many
 
 enum Stream : uint32_t { kHidden = 1 };
 
-}  // namespace
-
-extern "C" {
-
-// As native.py fills it in. Float or double, as REAL says.
-struct Problem {
-  int64_t sequences, size, hidden_size, inner_size, num_threads, equation, num_neighbors, modulated, gelu, train, seed;
-  const double* options;       // threshold, dropout, epsilon
-  const int64_t* lengths;      // numbers of tokens, [sequences]
-  const void* states;          // [sequences, size, hidden_size], size is that of the longest
-  const void *weight1, *bias1, *weight2, *bias2, *gain, *shift;  // of the cell
-  const void *window, *window_bias;                              // [hidden_size, (2 num_neighbors + 1) * hidden_size]
-  const void *score, *score_bias;                                // [hidden_size], [1]
-  const void *absent, *change;                                   // of features, [hidden_size], or null
-  void *outputs;               // the states at the end, as `states`
-  void *existence, *total;     // [sequences, size]
-  uint8_t* ended_well;         // [sequences]
-};
-
-// Gradients. The first two come in as those of `outputs` and `existence`, and the first one goes out as that of `states`.
-// Those of weights have a first axis of threads.
-struct Gradients {
-  void *states, *existence;
-  void *taken;  // [sequences, size], begins with 0
-  void *weight1, *bias1, *weight2, *bias2, *gain, *shift, *window, *window_bias, *score, *score_bias, *absent, *change;
-};
-}
-
-namespace {
-
-template <typename T>
 struct Maps {
   Packed<T> hidden, gates, window;
 
@@ -64,9 +39,8 @@ struct Maps {
         window(of((2 * p.num_neighbors + 1) * p.hidden_size, p.hidden_size, p.window, backward)) {}
 
  private:
-  static Packed<T> of(int64_t inputs, int64_t outputs, const void* weight, bool backward) {
-    const T* values = static_cast<const T*>(weight);
-    return backward ? Packed<T>(outputs, inputs, values, inputs, true) : Packed<T>(inputs, outputs, values, inputs, false);
+  static Packed<T> of(int64_t inputs, int64_t outputs, const T* weight, bool backward) {
+    return backward ? Packed<T>(outputs, inputs, weight, inputs, true) : Packed<T>(inputs, outputs, weight, inputs, false);
   }
 };
 
@@ -77,7 +51,6 @@ struct Row {
 };
 
 // What a step keeps, by position of the step; `cell_...`, gates, normed and composed by pair.
-template <typename T>
 struct Step {
   std::vector<Row> rows;
   int64_t positions = 0, pairs = 0;
@@ -86,22 +59,20 @@ struct Step {
 };
 
 // How far each position is the next one on the left and on the right of another, [size, size] each.
-template <typename T>
 struct Neighbors {
   T *left, *right;
 };
 
-template <typename T>
 class Group {
  public:
   Group(const Problem& p, int64_t thread, int64_t number, std::vector<int64_t> sequences)
       : p(p), thread(thread), D(p.hidden_size), H(p.inner_size), N(p.num_neighbors), W((2 * N + 1) * D),
-        threshold(T(p.options[0])), epsilon(T(p.options[2])), drop(p.options[1], p.seed, number),
+        threshold(T(p.threshold)), epsilon(T(p.epsilon)), drop(p.dropout, p.seed, number),
         sequences(std::move(sequences)) {}
 
-  void forward(const Maps<T>& maps) {
+  void forward(const Maps& maps) {
     Arena arenas[2];
-    auto step = std::make_unique<Step<T>>();
+    auto step = std::make_unique<Step>();
     for (int64_t each : sequences) {
       const int64_t length = p.lengths[each];
       step->rows.push_back({each, length, length + 2, step->positions, step->pairs});
@@ -110,14 +81,14 @@ class Group {
     begin(*step, p.train ? kept : arenas[0]);
     for (const Row& row : step->rows) {
       std::copy_n(of_sequence(p.states, row, D), row.size * D, step->states + row.at * D);
-      std::fill_n(out(p.total) + row.sequence * p.size, row.size, T(0));
+      std::fill_n(p.total + row.sequence * p.size, row.size, T(0));
       p.ended_well[row.sequence] = 0;
     }
     std::fill_n(step->existence, step->positions, T(1));
     std::fill_n(step->taken_before, step->positions, T(0));
     for (int64_t number = 1; !step->rows.empty(); ++number) {
       Arena& memory = p.train ? kept : arenas[number % 2];
-      auto next = std::make_unique<Step<T>>();
+      auto next = std::make_unique<Step>();
       scratch.reset();
       score(*step, maps);
       compose(*step, maps);
@@ -128,7 +99,7 @@ class Group {
     }
   }
 
-  void backward(const Gradients& g, const Maps<T>& maps) {
+  void backward(const Gradients& g, const Maps& maps) {
     for (int64_t at = static_cast<int64_t>(steps.size()) - 1; at >= 0; --at) {
       scratch.reset();
       backward(*steps[at], g, maps);
@@ -137,28 +108,26 @@ class Group {
 
  private:
   using Floats = const T*;
-  static Floats in(const void* values) { return static_cast<Floats>(values); }
-  static T* out(void* values) { return static_cast<T*>(values); }
   template <typename P>
-  auto of_sequence(P* values, const Row& row, int64_t width) const {
-    return static_cast<std::conditional_t<std::is_const_v<P>, const T*, T*>>(values) + row.sequence * p.size * width;
+  P* of_sequence(P* values, const Row& row, int64_t width) const {
+    return values + row.sequence * p.size * width;
   }
-  T* own(void* values, int64_t count) const { return out(values) + thread * count; }
+  T* own(T* values, int64_t count) const { return values + thread * count; }
   GatedStep<T> step_of_cell() const { return {D, p.gain, p.shift}; }
   bool adds_features() const { return p.change && p.equation == 6; }
 
-  void begin(Step<T>& s, Arena& memory) const {
-    s.states = memory.template take<T>(s.positions * D);
-    s.existence = memory.template take<T>(s.positions);
-    s.taken_before = memory.template take<T>(s.positions);
-    s.read = memory.template take<T>(s.positions * W);
-    for (T** each : {&s.activation, &s.slope}) *each = memory.template take<T>(s.positions * D);
-    for (T** each : {&s.moves, &s.among, &s.gives, &s.taken, &s.scores}) *each = memory.template take<T>(s.positions);
-    s.highest = memory.template take<T>(static_cast<int64_t>(s.rows.size()));
-    for (T** each : {&s.cell_hidden, &s.cell_slope}) *each = memory.template take<T>(s.pairs * H);
-    s.gates = memory.template take<T>(s.pairs * 4 * D);
-    s.normed = memory.template take<T>(s.pairs * (D + 1));
-    s.composed = memory.template take<T>(s.pairs * D);
+  void begin(Step& s, Arena& memory) const {
+    s.states = memory.take<T>(s.positions * D);
+    s.existence = memory.take<T>(s.positions);
+    s.taken_before = memory.take<T>(s.positions);
+    s.read = memory.take<T>(s.positions * W);
+    for (T** each : {&s.activation, &s.slope}) *each = memory.take<T>(s.positions * D);
+    for (T** each : {&s.moves, &s.among, &s.gives, &s.taken, &s.scores}) *each = memory.take<T>(s.positions);
+    s.highest = memory.take<T>(static_cast<int64_t>(s.rows.size()));
+    for (T** each : {&s.cell_hidden, &s.cell_slope}) *each = memory.take<T>(s.pairs * H);
+    s.gates = memory.take<T>(s.pairs * 4 * D);
+    s.normed = memory.take<T>(s.pairs * (D + 1));
+    s.composed = memory.take<T>(s.pairs * D);
   }
 
   // Fills row i of either matrix of neighbours. The j-th position from i on has the existence e(j).
@@ -197,10 +166,10 @@ class Group {
     }
   }
 
-  Neighbors<T> neighbors(const Step<T>& s, const Row& row, Arena& memory) const {
+  Neighbors neighbors(const Step& s, const Row& row, Arena& memory) const {
     Floats e = s.existence + row.at;
     const int64_t size = row.size;
-    Neighbors<T> found{memory.template take_zero<T>(size * size), memory.template take_zero<T>(size * size)};
+    Neighbors found{memory.take_zero<T>(size * size), memory.take_zero<T>(size * size)};
     for (int64_t i = 0; i < size; ++i) {
       T *left = found.left + i * size, *right = found.right + i * size;
       neighbors_of(i, [&](int64_t j) { return e[i - 1 - j]; }, [&](int64_t j) -> T& { return left[i - 1 - j]; });
@@ -251,9 +220,9 @@ class Group {
   }
 
   // What each position reads, its score, and how far it gives way and takes its left neighbour.
-  void score(Step<T>& s, const Maps<T>& maps) {
-    Floats absent = in(p.absent), change = in(p.change);
-    std::vector<Neighbors<T>> of_rows;
+  void score(Step& s, const Maps& maps) {
+    Floats absent = p.absent, change = p.change;
+    std::vector<Neighbors> of_rows;
     for (const Row& row : s.rows) {
       T* read = s.read + row.at * W;
       for (int64_t i = 0; i < row.size; ++i) {
@@ -269,9 +238,9 @@ class Group {
         spread(row, of_rows.back().right, read + (2 * N - k) * D, read + (2 * N - k + 1) * D, on_right(row));
       }
     }
-    fill_rows(s.activation, s.positions, D, in(p.window_bias));
+    fill_rows(s.activation, s.positions, D, p.window_bias);
     multiply(s.positions, s.read, W, maps.window, s.activation, D, true);
-    Floats weight = in(p.score);
+    Floats weight = p.score;
     for (int64_t at = 0; at < s.positions; ++at) {
       T *activation = s.activation + at * D, *slope = s.slope + at * D;
       if (p.change && p.equation == 5) {
@@ -284,12 +253,12 @@ class Group {
         activation[d] = gelu(activation[d], slope[d]);
         sum += weight[d] * activation[d];
       }
-      s.scores[at] = sum + in(p.score_bias)[0];
+      s.scores[at] = sum + p.score_bias[0];
     }
     for (size_t number = 0; number < s.rows.size(); ++number) {
       const Row& row = s.rows[number];
       const int64_t size = row.size;
-      const Neighbors<T>& found = of_rows[number];
+      const Neighbors& found = of_rows[number];
       Floats scores = s.scores + row.at;
       T *moves = s.moves + row.at, *among = s.among + row.at, *gives = s.gives + row.at, *taken = s.taken + row.at;
       const T highest = s.highest[number] = std::max(*std::max_element(scores, scores + size), T(0));
@@ -314,7 +283,7 @@ class Group {
   }
 
   // What the cell reads, [pairs, 2 * hidden_size].
-  void gather_pairs(const Step<T>& s, T* to) const {
+  void gather_pairs(const Step& s, T* to) const {
     for (const Row& row : s.rows)
       for_pairs(row, [&](int64_t at, int64_t pair) {
         std::copy_n(s.read + at * W + (N - 1) * D, D, to + pair * 2 * D);
@@ -322,17 +291,17 @@ class Group {
       });
   }
 
-  void compose(Step<T>& s, const Maps<T>& maps) {
+  void compose(Step& s, const Maps& maps) {
     T* inputs = scratch.take<T>(s.pairs * 2 * D);
     gather_pairs(s, inputs);
     T *hidden = s.cell_hidden, *slope = s.cell_slope;
-    fill_rows(hidden, s.pairs, H, in(p.bias1));
+    fill_rows(hidden, s.pairs, H, p.bias1);
     multiply(s.pairs, inputs, 2 * D, maps.hidden, hidden, H, true);
     activate_hidden(p.gelu, hidden, slope, s.pairs * H);
     drop.copy(kHidden, entries, hidden, hidden, s.pairs * H);
     drop.copy(kHidden, entries, slope, slope, s.pairs * H);
     entries += static_cast<uint32_t>(s.pairs * H);
-    fill_rows(s.gates, s.pairs, 4 * D, in(p.bias2));
+    fill_rows(s.gates, s.pairs, 4 * D, p.bias2);
     multiply(s.pairs, hidden, H, maps.gates, s.gates, 4 * D, true);
     for (int64_t pair = 0; pair < s.pairs; ++pair) {
       Floats children[] = {inputs + pair * 2 * D, inputs + (pair * 2 + 1) * D};
@@ -342,7 +311,7 @@ class Group {
   }
 
   // The states and the existence after the step: of the next one, or at the end.
-  void finish(const Step<T>& s, Step<T>& next, int64_t number, Arena& memory) {
+  void finish(const Step& s, Step& next, int64_t number, Arena& memory) {
     T *states = scratch.take<T>(s.positions * D), *existence = scratch.take<T>(s.positions);
     std::copy_n(s.states, s.positions * D, states);
     for (int64_t at = 0; at < s.positions; ++at) existence[at] = s.existence[at] * (T(1) - s.gives[at]);
@@ -378,7 +347,7 @@ class Group {
     }
   }
 
-  void backward(Step<T>& s, const Gradients& g, const Maps<T>& maps) {
+  void backward(Step& s, const Gradients& g, const Maps& maps) {
     // The interpolation and the cell. `gates` and `cell_slope` become gradients.
     T *inputs = scratch.take<T>(s.pairs * 2 * D), *d_inputs = scratch.take_zero<T>(s.pairs * 2 * D);
     T *d_composed = scratch.take<T>(s.pairs * D), *d_hidden = scratch.take<T>(s.pairs * H), *d_sum = scratch.take<T>(D);
@@ -417,9 +386,9 @@ class Group {
     add_rows(own(g.bias2, 4 * D), s.gates, s.pairs, 4 * D);
 
     // From what positions give to their scores, and to what the scores read. `slope` becomes a gradient.
-    std::vector<Neighbors<T>> of_rows, d_of_rows;
+    std::vector<Neighbors> of_rows, d_of_rows;
     T* d_read = scratch.take<T>(s.positions * W);
-    Floats weight = in(p.score), change = in(p.change);
+    Floats weight = p.score, change = p.change;
     T *d_weight = own(g.score, D), *d_bias = own(g.score_bias, 1);
     for (size_t number = 0; number < s.rows.size(); ++number) {
       const Row& row = s.rows[number];
@@ -467,7 +436,7 @@ class Group {
   }
 
   // From `taken` and the existence after the step to the scores, the matrices and the existence before it.
-  void scores_backward(const Step<T>& s, const Row& row, T highest, const Neighbors<T>& found, Neighbors<T>& d_found,
+  void scores_backward(const Step& s, const Row& row, T highest, const Neighbors& found, Neighbors& d_found,
                        const Gradients& g, T* d_scores) const {
     const int64_t size = row.size;
     Floats moves = s.moves + row.at, among = s.among + row.at, gives = s.gives + row.at, scores = s.scores + row.at;
@@ -507,7 +476,7 @@ class Group {
   }
 
   // From what is read to the states, in place of the middle block, and to the existence.
-  void read_backward(const Step<T>& s, const Row& row, const Neighbors<T>& found, Neighbors<T>& d_found, T* d_read,
+  void read_backward(const Step& s, const Row& row, const Neighbors& found, Neighbors& d_found, T* d_read,
                      T* d_existence) const {
     Floats read = s.read + row.at * W;
     for (int64_t k = 1; k <= N; ++k) {
@@ -533,15 +502,14 @@ class Group {
   const T threshold, epsilon;
   const Dropout<T> drop;
   const std::vector<int64_t> sequences;
-  std::vector<std::unique_ptr<Step<T>>> steps;
+  std::vector<std::unique_ptr<Step>> steps;
   Arena kept, scratch;
   uint32_t entries = 0;  // of the cell so far: they number those of dropout
 };
 
-template <typename T>
 struct Run {
   Problem problem;
-  std::vector<std::vector<std::unique_ptr<Group<T>>>> of_threads;
+  std::vector<std::vector<std::unique_ptr<Group>>> of_threads;
 
   explicit Run(const Problem& p) : problem(p), of_threads(p.num_threads) {
     std::vector<int64_t> sequences;
@@ -550,7 +518,7 @@ struct Run {
       sequences.push_back(each), positions += p.lengths[each] + 2;
       if (positions < kPositions && each + 1 < p.sequences) continue;
       const int64_t thread = number % p.num_threads;
-      of_threads[thread].push_back(std::make_unique<Group<T>>(problem, thread, number++, std::move(sequences)));
+      of_threads[thread].push_back(std::make_unique<Group>(problem, thread, number++, std::move(sequences)));
       sequences.clear(), positions = 0;
     }
   }
@@ -568,24 +536,24 @@ struct Run {
 extern "C" {
 const char* forward(const Problem* problem, void** state) {
   return error_of([&] {
-    auto run = std::make_unique<Run<REAL>>(*problem);
-    const Maps<REAL> maps(*problem, false);
-    run->for_groups([&](Group<REAL>& group) { group.forward(maps); });
+    auto run = std::make_unique<Run>(*problem);
+    const Maps maps(*problem, false);
+    run->for_groups([&](Group& group) { group.forward(maps); });
     *state = run.release();
   });
 }
 const char* backward(void* state, const Problem* problem, const Gradients* gradients) {
   return error_of([&] {
-    Run<REAL>& run = *static_cast<Run<REAL>*>(state);
+    Run& run = *static_cast<Run*>(state);
     run.problem = *problem;  // the same tensors as in the forward pass, which may lie elsewhere now
-    const Maps<REAL> maps(run.problem, true);
-    run.for_groups([&](Group<REAL>& group) {
+    const Maps maps(run.problem, true);
+    run.for_groups([&](Group& group) {
       const NoSubnormals scope;
       group.backward(*gradients, maps);
     });
   });
 }
-const char* forget(void* state) {
-  return error_of([&] { delete static_cast<Run<REAL>*>(state); });
+const char* release(void* state) {
+  return error_of([&] { delete static_cast<Run*>(state); });
 }
 }

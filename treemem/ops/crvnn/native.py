@@ -10,11 +10,36 @@ from typing import Any, NamedTuple
 import torch
 
 from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, FeatureTerms
-from treemem.ops.native import TYPE_NAMES, address, native_library, structure
+from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _POSITIONS_PER_THREAD = 256
+_MAPS = (
+    *("weight1", "bias1", "weight2", "bias2", "gain", "shift"),  # of the cell
+    *("window", "window_bias"),  # [hidden_size, (2 num_neighbors + 1) * hidden_size]
+    *("score", "score_bias"),  # [hidden_size], [1]
+    *("absent", "change"),  # of features, [hidden_size], or null
+)
+_PROBLEM = Structure(
+    "PROBLEM",
+    "int64_t sequences, size, hidden_size, inner_size, num_threads",
+    "int64_t equation, num_neighbors, modulated, gelu, train, seed",
+    "double threshold, dropout, epsilon",
+    "const int64_t *lengths",  # numbers of tokens, [sequences]
+    "const REAL *states",  # [sequences, size, hidden_size], size is that of the longest
+    *(f"const REAL *{name}" for name in _MAPS),
+    "REAL *outputs",  # the states at the end, as `states`
+    "REAL *existence, *total",  # [sequences, size]
+    "uint8_t *ended_well",  # [sequences]
+)
+_GRADIENTS = Structure(
+    "GRADIENTS",
+    # These come in as those of `outputs` and `existence`, and the first one goes out as that of `states`.
+    "REAL *states, *existence",
+    "REAL *taken",  # [sequences, size], begins with 0
+    *(f"REAL *{name}" for name in _MAPS),  # with a first axis of threads
+)
 
 
 class NativeSteps(NamedTuple):
@@ -50,7 +75,7 @@ def native_steps(
     maps = (*cell, terms.window, weights.window.bias, *weights.score)
     tensors = [states, *maps, terms.absent, terms.change]
     given = [each for each in tensors if each is not None]
-    library = native_library(_SOURCE, given, f"REAL={TYPE_NAMES.get(states.dtype)}")
+    library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS)
     if library is None:
         return None
     run = _Run(library, states, lengths, weights)
@@ -70,15 +95,26 @@ class _Run:
     ) -> None:
         self._library = library
         self._lengths = lengths.contiguous()
-        self._options = torch.tensor([weights.threshold, weights.dropout, EPSILON[weights.equation]]).double()
         sequences, size, width = states.shape
         positions = int(lengths.sum()) + 2 * sequences
         self.threads = max(1, min(torch.get_num_threads(), positions // _POSITIONS_PER_THREAD))
         self.train = False
         self._state: int | None = None
-        self._sizes = (sequences, size, width, len(weights.cell.hidden.bias), self.threads)
-        self._choices = (weights.equation, weights.num_neighbors, weights.modulated, weights.activation == "gelu")
-        self._seed = int(torch.randint(1 << 62, ())) if weights.dropout else 0
+        self._numbers = {
+            "sequences": sequences,
+            "size": size,
+            "hidden_size": width,
+            "inner_size": len(weights.cell.hidden.bias),
+            "num_threads": self.threads,
+            "equation": weights.equation,
+            "num_neighbors": weights.num_neighbors,
+            "modulated": weights.modulated,
+            "gelu": weights.activation == "gelu",
+            "seed": int(torch.randint(1 << 62, ())) if weights.dropout else 0,
+            "threshold": weights.threshold,
+            "dropout": weights.dropout,
+            "epsilon": EPSILON[weights.equation],
+        }
 
     def forward(self, states: torch.Tensor, maps: Sequence[torch.Tensor | None]) -> NativeSteps:
         """Return the ends; all tensors are contiguous."""
@@ -107,7 +143,9 @@ class _Run:
         ]
         taken = states.new_zeros(states.shape[:2])
         of_maps = [None if each is None else each.new_zeros(self.threads, *each.shape) for each in maps]
-        gradients = structure(*map(address, (*incoming, taken, *of_maps)))
+        d_states, d_existence = incoming
+        own = dict(zip(_MAPS, of_maps, strict=True))
+        gradients = _GRADIENTS(states=d_states, existence=d_existence, taken=taken, **own)
         problem = self._problem(states, maps, (None,) * 4)
         try:
             self._library.backward(ctypes.c_void_p(self._state), problem, gradients)
@@ -117,15 +155,23 @@ class _Run:
 
     def _problem(
         self, states: torch.Tensor, maps: Sequence[torch.Tensor | None], found: Sequence[torch.Tensor | None]
-    ) -> ctypes.Array[ctypes.c_int64]:
-        return structure(
-            *(*self._sizes, *self._choices, self.train, self._seed),
-            *map(address, (self._options, self._lengths, states, *maps, *found)),
+    ) -> Filled:
+        outputs, existence, total, ended_well = found
+        return _PROBLEM(
+            **self._numbers,
+            train=self.train,
+            lengths=self._lengths,
+            states=states,
+            **dict(zip(_MAPS, maps, strict=True)),
+            outputs=outputs,
+            existence=existence,
+            total=total,
+            ended_well=ended_well,
         )
 
     def _forget(self) -> None:
         if self._state is not None:
-            self._library.forget(ctypes.c_void_p(self._state))
+            self._library.release(ctypes.c_void_p(self._state))
             self._state = None
 
     def __del__(self) -> None:
