@@ -16,8 +16,8 @@ from treemem.ops.diora import (
     MLPWeights,
     PassWeights,
     TreeLSTMWeights,
+    batched,
     best_parses,
-    fused,
     inside_outside,
     unit,
 )
@@ -74,12 +74,12 @@ def run(lengths: tuple[int, ...], mlp: bool, outside: bool, engine: DIORAEngine)
 @pytest.mark.parametrize("outside", [True, False])
 @pytest.mark.parametrize("mlp", [True, False], ids=["mlp", "tree_lstm"])
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-@pytest.mark.parametrize("kept", [0, 1 << 26])
+@pytest.mark.parametrize("numbers", [100, 1 << 20])
 def test_the_fused_engine_equals_the_naive_one(
-    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...], mlp: bool, outside: bool, kept: int
+    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...], mlp: bool, outside: bool, numbers: int
 ) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
-    monkeypatch.setattr(fused, "_KEPT", kept)
+    monkeypatch.setattr(batched, "_ON_CPU", numbers)
     expected, found = (run(lengths, mlp, outside, engine) for engine in ENGINES)
     assert_same(found, expected, "")
 

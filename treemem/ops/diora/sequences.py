@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice
-from treemem.ops.diora.fused import fused_inside_outside
+from treemem.ops.diora.batched import batched_inside_outside
 from treemem.ops.diora.naive import naive_inside_outside
 from treemem.ops.diora.weights import Chart, Charts, DIORAWeights
 
@@ -36,7 +36,7 @@ def inside_outside(
         RecipeError: an unknown engine.
     """
     if checked_choice("engine", engine, get_args(DIORAEngine)) != "naive" or not len(lengths):
-        return fused_inside_outside(leaves, lengths, weights, splits=splits)
+        return batched_inside_outside(leaves, lengths, weights, splits=splits)
     longest = leaves.shape[2]
     parts = [naive_inside_outside(leaves[:, row, :length], weights) for row, length in enumerate(lengths.tolist())]
 
