@@ -176,13 +176,3 @@ def _warn_of_another_folder(problem: str, folder: Path) -> None:
         RuntimeWarning,
         stacklevel=2,
     )
-
-
-def structure(*fields: int) -> ctypes.Array[ctypes.c_int64]:
-    """Return a structure whose fields are whole numbers and pointers, all of eight bytes."""
-    return (ctypes.c_int64 * len(fields))(*fields)
-
-
-def address(tensor: torch.Tensor | None) -> int:
-    """Return where a tensor's numbers are; 0, a null pointer, for None."""
-    return 0 if tensor is None else tensor.data_ptr()
