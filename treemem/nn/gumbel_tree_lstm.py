@@ -59,8 +59,8 @@ class GumbelTreeLSTM(JoiningEncoder):
         temperature: may be set at any time.
         noise: whether there is noise in training.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-        engine: ``"fused"`` (``"auto"``) composes each pair once, over all sequences at once, and has its backward pass
-            written by hand. ``"naive"``: sequence by sequence. Both give the same results, but other noise.
+        engine: ``"fused"`` (``"auto"``) composes each pair once, over all sequences at once. ``"naive"``:
+            sequence by sequence. Both give the same results, but other noise.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

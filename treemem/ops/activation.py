@@ -12,20 +12,6 @@ from treemem.checked_options import checked_choice
 
 ActivationName = Literal["sigmoid", "tanh", "relu", "elu"]
 
-_SIGMOID_BACKWARD = torch.ops.aten.sigmoid_backward.grad_input
-_TANH_BACKWARD = torch.ops.aten.tanh_backward.grad_input
-
-
-def sigmoid_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """``gradient * value * (1 - value)`` into ``out``, which may be ``gradient``."""
-    return _SIGMOID_BACKWARD(gradient, value, grad_input=out)
-
-
-def tanh_backward(gradient: torch.Tensor, value: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """``gradient * (1 - value ** 2)`` into ``out``, which may be ``gradient``."""
-    return _TANH_BACKWARD(gradient, value, grad_input=out)
-
-
 _ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu, "elu": functional.elu}
 
 

@@ -47,8 +47,9 @@ class PairTensors(NamedTuple):
         weight, bias: of the cell.
         query: of the scores ``query . h``, ``[hidden_size]``.
         noise: of all choices.
-        states, gates, children, scores: see :class:`treemem.ops.pair_by_pair.PairMemory`. There are numbers for two
-            pairs of each choice; those that are not needed are 0.
+        states, children, scores: see :class:`treemem.ops.pair_by_pair.PairMemory`. There are numbers for two pairs of
+            each choice; those that are not needed are 0.
+        gates: of the pairs, ``[pairs, 5 * hidden_size]``.
         chosen: the pair of each step, int64 ``[sequences, longest - 1]``; -1 after the last one.
         places: the place of this pair; 0 after the last one.
         replaced: the pairs that took the place of its neighbours.
@@ -134,7 +135,7 @@ def native_pairs(
         cell: of the Tree-LSTM.
         query: of the scores ``query . h``, ``[hidden_size]``.
         temperature, noise: see :func:`treemem.ops.pair_by_pair.choose_pairs`.
-        bounded: see :class:`treemem.ops.pair_by_pair.PairMemory`.
+        bounded: whether a node hands ``tanh(c)`` to its parent instead of ``c``.
     """
     tensors = [leaves, cell.weight, cell.bias, query]
     library = structured_library(_SOURCE, tensors, _PROBLEM, _GRADIENTS)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
-from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise, first_highest
-from treemem.ops.tree_lstm import TreeLSTMStepPair
 
 
 class PairStep(NamedTuple):
@@ -41,33 +40,30 @@ class PairChoices(NamedTuple):
     places: torch.Tensor
 
 
+Compose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From the states of left and of right nodes to those of their compositions, ``[pairs, 2 * hidden_size]`` each."""
+
+
 class PairMemory:
-    """The nodes and pairs so far, composed by a Tree-LSTM and scored by a query.
+    """The nodes and pairs so far, composed by a cell and scored by a query, without gradients.
 
     Nodes and pairs have numbers. Leaves are the first nodes, and pair ``p`` becomes the node ``leaves + p``.
 
     Args:
         leaves: ``[h; c]``, ``[leaves, 2 * hidden_size]``.
         num_pairs: how many there will be, see :func:`count_pairs`.
-        cell: of the Tree-LSTM, in the blocks of :data:`treemem.ops.tree_lstm.step.GATES`.
+        compose: the cell.
         query: of the scores ``query . h``, ``[hidden_size]``.
-        bounded: whether a node hands ``tanh(c)`` to its parent instead of ``c``.
 
     Attributes:
         states: ``[h; c]`` of the nodes, ``[leaves + pairs, 2 * hidden_size]``.
-        gates: of the pairs, ``[pairs, 5 * hidden_size]``.
         children: the nodes of the pairs, int64 ``[pairs, 2]``.
         scores: of the pairs, ``[pairs]``.
     """
 
-    def __init__(
-        self, leaves: torch.Tensor, num_pairs: int, cell: Affine, query: torch.Tensor, *, bounded: bool = False
-    ) -> None:
-        self._weight, self._bias, self._query = cell.weight.t(), cell.bias, query
-        self._first, self._size = leaves.shape[0], leaves.shape[1] // 2
-        self._step = TreeLSTMStepPair(2, self._size, bounded=bounded)
+    def __init__(self, leaves: torch.Tensor, num_pairs: int, compose: Compose, query: torch.Tensor) -> None:
+        self._compose, self._query, self._first = compose, query, len(leaves)
         self.states = torch.cat([leaves, leaves.new_empty(num_pairs, leaves.shape[1])])
-        self.gates = leaves.new_empty(num_pairs, len(cell.bias))
         self.children = torch.empty(num_pairs, 2, dtype=torch.int64, device=leaves.device)
         self.scores = leaves.new_empty(num_pairs)
         self._count = 0
@@ -75,16 +71,10 @@ class PairMemory:
     def add(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         """Compose pairs of nodes, int64 ``[sequences, ...]``; return the numbers of the pairs in the same shape."""
         part = slice(self._count, self._count + left.numel())
-        nodes = slice(self._first + part.start, self._first + part.stop)
-        children = torch.stack([left.flatten(), right.flatten()], 1)
-        self.children[part] = children
-        of_children = self.states.index_select(0, children.flatten()).view(-1, 2, 2, self._size)
-        hidden, cells = of_children.unbind(2)
-        torch.addmm(self._bias, hidden.reshape(-1, 2 * self._size), self._weight, out=self.gates[part])
-        new_hidden, new_cells = self.states[nodes].split(self._size, 1)
-        out = {"h": new_hidden, "c": new_cells}
-        self._step.forward({"gates": self.gates[part]}, {"c": cells}, out, None)
-        torch.mv(new_hidden, self._query, out=self.scores[part])
+        children = self.children[part] = torch.stack([left.flatten(), right.flatten()], 1)
+        new = self._compose(*self.states[children].unbind(1))
+        self.states[self._first + part.start : self._first + part.stop] = new
+        torch.mv(new[:, : len(self._query)], self._query, out=self.scores[part])
         self._count = part.stop
         return torch.arange(part.start, part.stop, device=left.device).view(left.shape)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -14,7 +15,7 @@ from treemem.ops.choices import Noise
 from treemem.ops.disjoint_tree_lstm.levels import compose_levels
 from treemem.ops.disjoint_tree_lstm.naive import naive_composition, naive_parse
 from treemem.ops.disjoint_tree_lstm.plan import TreePlan
-from treemem.ops.disjoint_tree_lstm.weights import ParserWeights
+from treemem.ops.disjoint_tree_lstm.weights import ParserWeights, compose
 from treemem.ops.native_pairs import native_pairs
 from treemem.ops.pair_by_pair import PairMemory, choose_pairs, count_pairs
 
@@ -81,7 +82,8 @@ def choose_trees(
                 found = native.tensors.places
             else:
                 flat = own_leaves.reshape(len(own) * most, width)
-                memory = PairMemory(flat, count_pairs(sizes), weights.cell, weights.query, bounded=True)
+                cell = partial(compose, cell=weights.cell)
+                memory = PairMemory(flat, count_pairs(sizes), cell, weights.query)
                 found = choose_pairs(memory, own_there, sizes, None, noise).places
     return places.index_copy(0, order_there, functional.pad(found, (0, longest - most)))
 

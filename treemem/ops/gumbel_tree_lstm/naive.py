@@ -29,7 +29,7 @@ def naive_tree(
     nodes, begins = leaves, list(range(len(leaves)))
     chosen, joins = [leaves[:0]], []
     for num_pairs in range(len(leaves) - 1, 0, -1):
-        composed = compose(nodes[:-1], nodes[1:], weights)
+        composed = compose(nodes[:-1], nodes[1:], weights.cell)
         place = 0
         if num_pairs == 1:
             nodes = composed

@@ -25,8 +25,8 @@ class GumbelTreeWeights(NamedTuple):
     scale: float
 
 
-def compose(left: torch.Tensor, right: torch.Tensor, weights: GumbelTreeWeights) -> torch.Tensor:
+def compose(left: torch.Tensor, right: torch.Tensor, cell: Affine) -> torch.Tensor:
     """Return the states ``[h; c]`` of pairs of states, all ``[pairs, 2 * hidden_size]``."""
     (left_hidden, left_cell), (right_hidden, right_cell) = (each.chunk(2, 1) for each in (left, right))
-    preactivation = linear(torch.cat([left_hidden, right_hidden], 1), weights.cell)
+    preactivation = linear(torch.cat([left_hidden, right_hidden], 1), cell)
     return torch.cat(tree_lstm_step(preactivation, torch.stack([left_cell, right_cell], 1)), 1)
