@@ -1,8 +1,8 @@
 """The Gumbel Tree-LSTM over all sequences at once, each pair composed once.
 
 As a formula, each step composes all pairs again, and each choice has a gradient through all of them. Under autograd,
-with all sequences of 5 to 50 tokens at once, this takes 2.4 times as long as the steps here, and 5 times as long as C++.
-So the backward pass through choices is written by hand; that of the cell is autograd's.
+with all sequences of 5 to 50 tokens at once, this takes 2.4 times as long as the steps here, and 5 times as long as
+C++. So the backward pass through choices is written by hand; that of the cell is autograd's.
 """
 
 from __future__ import annotations
