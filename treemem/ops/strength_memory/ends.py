@@ -17,11 +17,6 @@ def nearer_strength(strength: torch.Tensor, end: End) -> torch.Tensor:
     return strength.flip(-1).cumsum(-1).flip(-1) - strength
 
 
-def farther_sum(values: torch.Tensor, end: End) -> torch.Tensor:
-    """Return the sum of the values of all items that are farther from an end than each item, ``[..., items]``."""
-    return nearer_strength(values, "bottom" if end == "top" else "top")
-
-
 def popped(strength: torch.Tensor, pop: torch.Tensor, end: End) -> torch.Tensor:
     """Return the strengths after popping (Grefenstette et al. 2015, eq. 2): ``max(0, s - max(0, u - nearer))``.
 
@@ -32,10 +27,14 @@ def popped(strength: torch.Tensor, pop: torch.Tensor, end: End) -> torch.Tensor:
         pop: how much to take away, ``[batch]``.
         end: where.
     """
-    nearer = nearer_strength(strength, end)
-    left = torch.relu(pop[:, None] - (nearer[:, :-1] if end == "top" else nearer[:, 1:]))
-    parts = [left, pop[:, None]] if end == "top" else [pop[:, None], left]
-    return torch.relu(strength - torch.cat(parts, 1)) if strength.shape[1] else strength
+    if not strength.shape[1]:
+        return strength
+    pop = pop[:, None]
+    if end == "bottom":
+        left = torch.cat([pop, torch.relu(pop - strength[:, :-1].cumsum(1))], 1)
+    else:
+        left = torch.cat([torch.relu(pop - strength[:, 1:].flip(1).cumsum(1).flip(1)), pop], 1)
+    return torch.relu(strength - left)
 
 
 def read_weights(strength: torch.Tensor, end: End, read_strength: float = 1.0) -> torch.Tensor:
