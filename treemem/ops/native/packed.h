@@ -1,15 +1,15 @@
 // Matrix products with a right side that is packed once and used often. A BLAS packs both sides at every call.
 //
-// The loops over sequences multiply with these, because each step has few rows and the same weight. What is multiplied
-// once, or in levels of trees, is the BLAS's (blas.h). How many times as long torch's BLAS (MKL) takes for a product, without
-// the packing, in float32 on one thread of an AMD EPYC with AVX-512:
+// The loops over sequences multiply with these, because each step has few rows and the same weight. Levels of trees multiply
+// by the BLAS (blas.h), and torch makes most products of all steps at once. How many times as long torch's BLAS (MKL)
+// takes for a product, without the packing, in float32 on one thread of an AMD EPYC with AVX-512:
 //
 //   rows              2     4     8    16    32    64   128   256
 //   64 x 256        2.8   1.5   1.5   1.3   1.1   1.1   1.0   1.0
 //   128 x 512       2.7   1.6   1.6   1.3   1.2   1.1   1.1   1.1
 //   256 x 1,024     3.2   2.1   2.0   1.6   1.4   1.3   1.2   1.2
 //
-// In float64 it is the same to 0.2. Packing takes as long as a product of 16 rows, in float64 of 8. `outer` packs at every
+// In float64 they are the same to 0.4. Packing takes as long as a product of 16 rows, in float64 of 8. `outer` packs at every
 // call: with 8 rows it takes 1.6 times as long as the BLAS, with 64 as long.
 
 #pragma once
