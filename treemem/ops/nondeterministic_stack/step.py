@@ -17,7 +17,8 @@ scale, the largest term of its sums, so that no symbol that a pop may uncover is
 vector on each symbol adds rows to ``joint`` beside the weights: weights times vectors.
 
 The last sum reads ``P(i, q | x, k, (u, y))`` of all earlier times. All steps share one buffer for it: each time is
-written once and never changed.
+written once and never changed. With a table for each step, 80 steps under autograd take 1.4 times as long and 2.7 times
+the memory.
 """
 
 from __future__ import annotations
