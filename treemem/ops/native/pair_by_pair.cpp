@@ -3,6 +3,8 @@
 //
 // Nodes and pairs have numbers. Leaves are the first nodes, and pair p becomes the node `leaves + p`. There are numbers for
 // 3 n - 5 pairs of n > 1 tokens: those of the leaves, and two for each choice but the last. A choice at an end needs one.
+//
+// Without it one thread trains 2.8 times as long (Gumbel Tree-LSTM, 32 sequences of 10 to 30 vectors, 64 units).
 
 #include <algorithm>
 #include <cmath>

@@ -2,6 +2,8 @@
 //
 // The equations are those of naive.py. Each thread computes some columns of a product of all rows, so each reads its part
 // of the weight only; then it computes the gates of some rows.
+//
+// Without it one thread trains 2.3 times as long (32 sequences of 10 to 30 vectors, 120 units in chunks of 10).
 
 #include <algorithm>
 #include <cmath>
