@@ -33,18 +33,15 @@ constexpr int64_t kPositions = 256;  // of a group, at least, if there are so ma
 
 enum Stream : uint32_t { kHidden = 1 };
 
+inline int64_t width_of_window(const Problem& p) { return (2 * p.num_neighbors + 1) * p.hidden_size; }
+
 struct Maps {
   Packed<T> hidden, gates, window;
 
   Maps(const Problem& p, bool backward)
-      : hidden(of(2 * p.hidden_size, p.inner_size, p.weight1, backward)),
-        gates(of(p.inner_size, 4 * p.hidden_size, p.weight2, backward)),
-        window(of((2 * p.num_neighbors + 1) * p.hidden_size, p.hidden_size, p.window, backward)) {}
-
- private:
-  static Packed<T> of(int64_t inputs, int64_t outputs, const T* weight, bool backward) {
-    return backward ? Packed<T>(outputs, inputs, weight, inputs, true) : Packed<T>(inputs, outputs, weight, inputs, false);
-  }
+      : hidden(packed_map(2 * p.hidden_size, p.inner_size, p.weight1, 2 * p.hidden_size, backward)),
+        gates(packed_map(p.inner_size, 4 * p.hidden_size, p.weight2, p.inner_size, backward)),
+        window(packed_map(width_of_window(p), p.hidden_size, p.window, width_of_window(p), backward)) {}
 };
 
 // A sequence in a step: its first position among those of the step, and its first pair among those of the step.
@@ -69,7 +66,7 @@ struct Neighbors {
 class Group {
  public:
   Group(const Problem& p, int64_t thread, int64_t number, std::vector<int64_t> sequences)
-      : p(p), thread(thread), D(p.hidden_size), H(p.inner_size), N(p.num_neighbors), W((2 * N + 1) * D),
+      : p(p), thread(thread), D(p.hidden_size), H(p.inner_size), N(p.num_neighbors), W(width_of_window(p)),
         threshold(T(p.threshold)), epsilon(T(p.epsilon)), drop(p.dropout, p.seed, number),
         sequences(std::move(sequences)) {}
 

@@ -4,8 +4,8 @@
 // A level is run in tiles of rows that stay in the cache. The gradients of children are added after a level, each thread
 // its own columns, because a row may be the child of several.
 //
-// Without it one thread trains EBT-GRC 1.4 times as long with 32 units and 1.2 times with 128 (32 sequences of 10 to 30 vectors,
-// 3 beams), BT-GRC 1.4 times with 64.
+// Without it one thread trains EBT-GRC 1.4 times as long with 32 units and 1.2 times with 128 (32 sequences of 10 to 30
+// vectors, 3 beams), BT-GRC 1.4 times with 64.
 //
 // Matrices are row by row.
 

@@ -72,14 +72,9 @@ struct Run {
     const Packed<T> of_state, of_read, of_control;
 
     Weights(const Run& run, bool backward)
-        : of_state(packed(Controller::kProducts * run.H, run.H, run.p.of_state, backward)),
-          of_read(packed(Controller::kProducts * run.H, run.R, run.p.of_read, backward)),
-          of_control(packed(run.C, run.H, run.p.of_control, backward)) {}
-
-    // `weight` is [outputs, inputs].
-    static Packed<T> packed(int64_t outputs, int64_t inputs, const T* weight, bool backward) {
-      return Packed<T>(backward ? outputs : inputs, backward ? inputs : outputs, weight, inputs, backward);
-    }
+        : of_state(packed_map(run.H, Controller::kProducts * run.H, run.p.of_state, run.H, backward)),
+          of_read(packed_map(run.R, Controller::kProducts * run.H, run.p.of_read, run.R, backward)),
+          of_control(packed_map(run.H, run.C, run.p.of_control, run.H, backward)) {}
   };
 
   static int64_t of_cell(int64_t number) { return Controller::kCell ? number : 0; }

@@ -173,6 +173,12 @@ __attribute__((noinline)) void multiply(int64_t rows, const T* x, int64_t x_stri
 
 namespace {
 
+// What products with a map take: its weight, [outputs, inputs], or for the backward pass the transpose.
+template <typename T>
+Packed<T> packed_map(int64_t inputs, int64_t outputs, const T* weight, int64_t stride, bool backward) {
+  return backward ? Packed<T>(outputs, inputs, weight, stride, true) : Packed<T>(inputs, outputs, weight, stride, false);
+}
+
 // c [rows, columns] = (c if add else 0) + x b by this thread alone.
 template <typename T>
 void multiply(int64_t rows, const T* x, int64_t x_stride, const Packed<T>& b, T* c, int64_t stride, bool add) {

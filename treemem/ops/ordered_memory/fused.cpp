@@ -57,16 +57,10 @@ struct Maps {
   Packed<T> key, vertical, horizontal, gates;
 
   Maps(const Problem& p, bool backward)
-      : key(of(p.hidden_size, p.hidden_size, p.key_weight, 0, p.hidden_size, backward)),
-        vertical(of(p.hidden_size, inner_size(p), p.weight1, 0, 2 * p.hidden_size, backward)),
-        horizontal(of(p.hidden_size, inner_size(p), p.weight1, p.hidden_size, 2 * p.hidden_size, backward)),
-        gates(p.weight2 ? of(inner_size(p), inner_size(p), p.weight2, 0, inner_size(p), backward) : Packed<T>(0, 0)) {}
-
- private:
-  static Packed<T> of(int64_t inputs, int64_t outputs, const T* weight, int64_t begin, int64_t stride, bool backward) {
-    const T* values = weight + begin;
-    return backward ? Packed<T>(outputs, inputs, values, stride, true) : Packed<T>(inputs, outputs, values, stride, false);
-  }
+      : key(packed_map(p.hidden_size, p.hidden_size, p.key_weight, p.hidden_size, backward)),
+        vertical(packed_map(p.hidden_size, inner_size(p), p.weight1, 2 * p.hidden_size, backward)),
+        horizontal(packed_map(p.hidden_size, inner_size(p), p.weight1 + p.hidden_size, 2 * p.hidden_size, backward)),
+        gates(p.weight2 ? packed_map(inner_size(p), inner_size(p), p.weight2, inner_size(p), backward) : Packed<T>(0, 0)) {}
 };
 
 class Part {

@@ -32,15 +32,10 @@ struct Maps {
   Packed<T> cell, inputs, lateral, to_cell;
 
   Maps(const Problem& p, bool backward)
-      : cell(of(2 * p.hidden_size, 5 * p.hidden_size, p.cell, backward)),
-        inputs(of(3 * p.hidden_size, 4 * p.tracker_size, p.inputs, backward)),
-        lateral(of(p.tracker_size, 4 * p.tracker_size, p.lateral, backward)),
-        to_cell(of(p.tracker_size, 5 * p.hidden_size, p.to_cell, backward)) {}
-
- private:
-  static Packed<T> of(int64_t inputs, int64_t outputs, const T* weight, bool backward) {
-    return backward ? Packed<T>(outputs, inputs, weight, inputs, true) : Packed<T>(inputs, outputs, weight, inputs, false);
-  }
+      : cell(packed_map(2 * p.hidden_size, 5 * p.hidden_size, p.cell, 2 * p.hidden_size, backward)),
+        inputs(packed_map(3 * p.hidden_size, 4 * p.tracker_size, p.inputs, 3 * p.hidden_size, backward)),
+        lateral(packed_map(p.tracker_size, 4 * p.tracker_size, p.lateral, p.tracker_size, backward)),
+        to_cell(packed_map(p.tracker_size, 5 * p.hidden_size, p.to_cell, p.tracker_size, backward)) {}
 };
 
 // Some sequences that follow each other.
