@@ -74,12 +74,13 @@ def run(lengths: tuple[int, ...], mlp: bool, outside: bool, engine: DIORAEngine)
 @pytest.mark.parametrize("outside", [True, False])
 @pytest.mark.parametrize("mlp", [True, False], ids=["mlp", "tree_lstm"])
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-@pytest.mark.parametrize("numbers", [100, 1 << 20])
+@pytest.mark.parametrize(("numbers", "kept"), [(100, 0), (100, 1 << 20), (1 << 20, 0)])
 def test_the_fused_engine_equals_the_naive_one(
-    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...], mlp: bool, outside: bool, numbers: int
+    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...], mlp: bool, outside: bool, numbers: int, kept: int
 ) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
     monkeypatch.setattr(batched, "_ON_CPU", numbers)
+    monkeypatch.setattr(batched, "_KEPT", kept)
     expected, found = (run(lengths, mlp, outside, engine) for engine in ENGINES)
     assert_same(found, expected, "")
 

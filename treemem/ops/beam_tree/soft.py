@@ -22,6 +22,8 @@ from treemem.ops.row_table import RowTable
 
 ABSENT = -1e30
 """The log probability of what is not there; finite, so that means of it have gradients."""
+_KEPT = 1 << 17
+"""If the nodes of all beams have fewer numbers in a step, it keeps them; else its backward pass reads them again."""
 
 
 def soft_search(
@@ -163,7 +165,7 @@ class _Table:
     ) -> None:
         num_tokens, (num_means, num_compositions) = leaves.shape[0] * leaves.shape[1], counts
         self._cell, self._score, self._dropout = cell, score, dropout
-        self._first = num_tokens + num_means
+        self._first, self._size = num_tokens + num_means, leaves.shape[2]
         self.states = RowTable(self._first + num_compositions, leaves.shape[2], leaves)
         self.scores = RowTable(num_compositions, 1, leaves)
         self.states.write(slice(num_tokens), leaves.flatten(0, 1))
@@ -213,7 +215,11 @@ class _Table:
         sequences, _, num_pairs = pairs.shape
         new = slice(self._num_rows, self._num_rows + sequences * num_pairs)
         rows = nodes, self._first + pairs
-        found = checkpoint(_mixed, self.states.so_far(), mean, *rows, use_reentrant=False, preserve_rng_state=False)
+        given = self.states.so_far(), mean, *rows
+        if nodes.numel() * self._size < _KEPT:
+            found = _mixed(*given)
+        else:
+            found = checkpoint(_mixed, *given, use_reentrant=False, preserve_rng_state=False)
         self.states.write(new, found.flatten(0, 1))
         self._num_rows = new.stop
         return torch.arange(new.start, new.stop, device=nodes.device).view(sequences, num_pairs)

@@ -1,12 +1,13 @@
 """The passes over all spans of a size of all sequences at once.
 
 What a cell's maps make of a span is computed once for the span, and not for each pair that has it. What pairs give is
-computed again in the backward pass, so memory grows with the number of spans.
+kept only as long as there is little of it, and else computed again, so memory grows with the number of spans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -21,6 +22,9 @@ from treemem.ops.second_derivative import refuse_transforms
 
 _ON_CPU, _ELSEWHERE = 1 << 20, 1 << 26
 """So many numbers of the gates are computed at a time: on a CPU about as many as its caches hold."""
+_KEPT = 1 << 22
+"""So many numbers of the gates are kept by a pass; its backward pass computes further ones again."""
+_AGAIN: Any = {"use_reentrant": False, "preserve_rng_state": False}
 
 
 def batched_inside_outside(
@@ -55,6 +59,7 @@ class _Parts:
         self._widths = [size, size * (self.output is None), 1, len(self._left)]
         self._shape = like.shape[-2], sum(self._widths)
         count = longest * (longest + 1) // 2
+        self._room = _KEPT
         self._first, self._second = (RowTable(count, like.shape[-2] * self._shape[1], like) for _ in range(2))
 
     def add_first(self, rows: slice, spans: Chart) -> None:
@@ -79,6 +84,7 @@ class _Parts:
             present: which pairs there are, bool ``[spans, pairs, sequences]``; None: all of them.
         """
         numbers = first.numel() * self._shape[0] * self._widths[3]
+        self._room -= numbers
         parts = min(len(first), 1 + numbers // (_ON_CPU if first.device.type == "cpu" else _ELSEWHERE))
         tables, found = (self._first.so_far(), self._second.so_far()), []
         for pairs in zip(
@@ -88,7 +94,7 @@ class _Parts:
             strict=True,
         ):
             given = (*tables, self._shape, self._widths, self.output, *pairs)
-            found.append(checkpoint(_composed, *given, use_reentrant=False, preserve_rng_state=False))
+            found.append(_composed(*given) if self._room > 0 else checkpoint(_composed, *given, **_AGAIN))
         h, c, score, scores = (torch.cat(each) for each in zip(*found, strict=True))
         return Chart(h, c, score), scores
 
