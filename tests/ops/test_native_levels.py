@@ -15,7 +15,7 @@ from tree_strategies import VOCABULARY, random_forest
 
 from treemem import RecipeError
 from treemem.nn import StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM
-from treemem.ops import compile_mode, compile_steps, native, native_levels
+from treemem.ops import compile_mode, compile_steps, native
 from treemem.ops.threads import torch_threads
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
@@ -57,7 +57,7 @@ def is_native(layer: TreeLayer) -> bool:
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("name", IN_CPP)
 def test_threads_share_levels_and_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_levels, "_ROWS_PER_THREAD", 1)
+    monkeypatch.setattr(native, "_ROWS_PER_THREAD", 1)
     layer = make(name, hidden_size=5)
     assert is_native(layer)
     for share in (True, False):

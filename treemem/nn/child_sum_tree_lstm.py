@@ -14,9 +14,7 @@ from treemem.ops.cell import Product, State
 from treemem.ops.child_sum_tree_lstm import (
     child_sum_tree_lstm_gates,
     child_sum_tree_lstm_step,
-    native_child_sum_tree_lstm,
 )
-from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import ChildrenSum, EachChild
 from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary
@@ -25,7 +23,6 @@ from treemem.trees.vocabulary import Vocabulary
 class ChildSumTreeLSTMCell(SplitTreeCell):
     """The cell of :class:`ChildSumTreeLSTM`; arguments as there, ``sets`` saying which kinds share parameters."""
 
-    reads = ("c",)
     ordered = False
 
     def __init__(self, sets: SetsOfAnyArity, options: CellOptions) -> None:
@@ -57,10 +54,6 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
         """Gates and cell."""
         hidden, cell = child_sum_tree_lstm_step(products["gates"], products["forget"], children["c"], self.dropout_now)
         return {"h": hidden, "c": cell}
-
-    def native_step(self, arity: int) -> NativeStep:
-        """The step in C++."""
-        return native_child_sum_tree_lstm(self.dropout_now)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The step without children for features; a vector is ``h`` already, with ``c = 0``."""

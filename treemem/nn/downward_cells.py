@@ -12,10 +12,9 @@ from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.cell import Product, State
-from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import ChildrenInOrder
-from treemem.ops.tree_lstm import native_tree_lstm, tree_lstm_step
-from treemem.ops.tree_rnn import native_tree_rnn, tree_rnn_step
+from treemem.ops.tree_lstm import tree_lstm_step
+from treemem.ops.tree_rnn import tree_rnn_step
 
 
 class DownwardSplitCell(SplitTreeCell):
@@ -66,10 +65,6 @@ class DownwardTreeRNNCell(DownwardSplitCell):
         """The activation."""
         return {"h": tree_rnn_step(products["gates"], self.activation_name, self.dropout_now)}
 
-    def native_step(self, arity: int) -> NativeStep:
-        """The step in C++."""
-        return native_tree_rnn(self.activation_name, self.dropout_now)
-
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """``h = f(W x + b)`` of roots."""
         return {"h": activation(self.activation_name)(self.input_map(x))}
@@ -78,8 +73,6 @@ class DownwardTreeRNNCell(DownwardSplitCell):
 class DownwardTreeLSTMCell(DownwardSplitCell):
     """The step from the parent of :class:`treemem.nn.TreeLSTM`; arguments as there."""
 
-    reads = ("c",)
-
     def __init__(self, hidden_size: int, sets: SetsByArity, dropout: float) -> None:
         super().__init__(hidden_size, sets, 4, dropout)
 
@@ -87,10 +80,6 @@ class DownwardTreeLSTMCell(DownwardSplitCell):
         """Gates and cell."""
         hidden, cell = tree_lstm_step(products["gates"], children["c"], self.dropout_now)
         return {"h": hidden, "c": cell}
-
-    def native_step(self, arity: int) -> NativeStep:
-        """The step in C++."""
-        return native_tree_lstm(self.dropout_now)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The step of roots, which forget nothing."""

@@ -43,11 +43,18 @@ class OneProductCell(SplitTreeCell):
 
     def products(self, arity: int) -> tuple[Product, ...]:
         """One product, ``gates``."""
-        return (Product("gates", LinearByArity.key("gates", arity), ChildrenInOrder(), self.sets.set_of_kind(arity)),)
+        key, kinds = LinearByArity.key("gates", arity), self.sets.set_of_kind(arity)
+        return (Product("gates", key, ChildrenInOrder(), kinds, parts=self.parts(arity)),)
+
+    def parts(self, arity: int) -> tuple[int, ...] | None:
+        """See :class:`treemem.ops.cell.Product`."""
+        return None
 
     def leaf_products(self) -> tuple[Product, ...]:
         """The product of features; leaves that are vectors have none."""
-        return () if self.leaf_map is None else (Product("gates", "leaf", ChildrenInOrder(), None),)
+        return (
+            () if self.leaf_map is None else (Product("gates", "leaf", ChildrenInOrder(), None, parts=self.parts(0)),)
+        )
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """By arity; and those of leaves that run as a level of their own, as ``leaf``."""
@@ -71,7 +78,7 @@ class OneProductCell(SplitTreeCell):
 
     def step(self, products: State, children: State) -> State:
         """The states; see :meth:`states`."""
-        return self.states(products["gates"], children, self.dropout_now)
+        return self.states(products["gates"], children, self.dropout_now if children["h"].shape[1] else 0.0)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The step without children for features; a vector is ``h`` already, and its other states are 0."""

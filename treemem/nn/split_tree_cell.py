@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_probability
+from treemem.engines.printer.printed import plain
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import Kinds, Maps, StackedLinear, linear_by_kind
 from treemem.ops.activation import activation
 from treemem.ops.cell import Product, State
-from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import HiddenLayer, with_features
 
 
@@ -37,11 +38,14 @@ class CellOptions:
     dropout: float = 0.0
 
 
+_NOT_IN_STEPS = {"sets", "training", "dropout"}
+
+
 class SplitTreeCell(torch.nn.Module):
     """A cell in the split form (:class:`treemem.ops.cell.SplitCell`); :meth:`forward` composes its parts.
 
-    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. A subclass that changes ``step`` changes
-    ``native_step``, too. A cell with forward hooks is called once a segment.
+    Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. A cell with forward hooks is called once a
+    segment.
 
     Args:
         sets: which kinds share parameters.
@@ -51,14 +55,12 @@ class SplitTreeCell(torch.nn.Module):
         RecipeError: a size or a dropout out of range.
 
     Attributes:
-        reads: names of the children's states that the step reads.
         reads_labels: whether inner nodes read the vectors of their labels, of ``hidden_size``: they read no features,
             and nodes of several labels share parameters.
         node_input_size: width of the features or vectors that inner nodes read; None if they read none.
         ordered: whether the order of children matters.
     """
 
-    reads: tuple[str, ...] = ()
     ordered: bool = True
 
     def __init__(self, sets: ParameterSets, options: CellOptions) -> None:
@@ -98,7 +100,7 @@ class SplitTreeCell(torch.nn.Module):
 
         Args:
             products: results of the products by name, ``[m * copies, outputs]``.
-            children: the states named in ``reads``, ``[m, arity, ...]``.
+            children: the children's states, ``[m, arity, ...]``.
         """
         raise NotImplementedError
 
@@ -107,12 +109,13 @@ class SplitTreeCell(torch.nn.Module):
         raise NotImplementedError
 
     def leaf_products(self) -> tuple[Product, ...]:
-        """The products of leaves, which read features alone, if leaves may run ``native_step(0)``."""
+        """The products of leaves, which read features alone, if leaves may run ``step``."""
         return ()
 
-    def native_step(self, arity: int) -> NativeStep | None:
-        """The step in C++ for nodes with so many children; None if there is none."""
-        return None
+    def formula_key(self) -> Hashable:
+        """What :meth:`step` depends on beside the arity: the class, and the attributes of the cell itself."""
+        own = {key: value for key, value in vars(self).items() if key[0] != "_" and key not in _NOT_IN_STEPS}
+        return type(self), self.dropout_now, plain(own)
 
     def weights_of_sets(self) -> Maps:
         """The weights of each set, which the products of many levels may share."""
@@ -147,7 +150,7 @@ class SplitTreeCell(torch.nn.Module):
             kinds: the number of nodes of each kind, and the kind.
             maps: see :meth:`weights_of_sets`.
         """
-        return self.step(self.run_products(children, x, kinds, maps), {name: children[name] for name in self.reads})
+        return self.step(self.run_products(children, x, kinds, maps), children)
 
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The states of inner nodes; see :class:`treemem.ops.cell.Cell`."""

@@ -13,11 +13,9 @@ from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import State
-from treemem.ops.native_levels import NativeStep
 from treemem.ops.propagate import Engine
 from treemem.ops.stack_tree_lstm import (
     StackTreeLSTMOptions,
-    native_stack_tree_lstm,
     stack_tree_lstm_gates,
     stack_tree_lstm_step,
 )
@@ -27,8 +25,6 @@ from treemem.trees.vocabulary import Vocabulary
 
 class StackTreeLSTMCell(OneProductCell):
     """The cell of :class:`StackTreeLSTM`; arguments as there, ``sets`` saying which kinds share parameters."""
-
-    reads = ("S",)
 
     def __init__(self, sets: SetsByArity, options: CellOptions, stack_options: StackTreeLSTMOptions) -> None:
         self.stack_options = stack_options
@@ -41,6 +37,10 @@ class StackTreeLSTMCell(OneProductCell):
     def outputs(self, arity: int) -> int:
         """What the variant needs."""
         return self.stack_options.outputs(arity, self.hidden_size)
+
+    def parts(self, arity: int) -> tuple[int, ...]:
+        """Those of the variant."""
+        return self.stack_options.parts(arity, self.hidden_size)
 
     @property
     def child_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -55,10 +55,6 @@ class StackTreeLSTMCell(OneProductCell):
     def named_gates(self, preactivation: torch.Tensor, arity: int) -> State:
         """See :func:`treemem.ops.stack_tree_lstm.stack_tree_lstm_gates`."""
         return stack_tree_lstm_gates(preactivation, arity, self.hidden_size, self.stack_options)
-
-    def native_step(self, arity: int) -> NativeStep | None:
-        """The step in C++, for the variants of the published tables."""
-        return native_stack_tree_lstm(self.stack_options, self.dropout_now)
 
 
 class StackTreeLSTM(TreeLayer):

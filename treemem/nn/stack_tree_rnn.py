@@ -17,11 +17,9 @@ from treemem.nn.stacked_linear import Kinds, LinearByArity, Maps, StackedLinear,
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation, checked_activation
 from treemem.ops.cell import Product, State
-from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import ChildrenInOrder, StackRows
 from treemem.ops.propagate import Engine
 from treemem.ops.stack_tree_rnn import (
-    native_stack_tree_rnn,
     own_stack_readout,
     stack_tree_rnn_step,
     stack_update,
@@ -34,8 +32,6 @@ PopZero = Literal["before_map", "after_map"]
 
 class StackTreeRNNCell(SplitTreeCell):
     """The cell of :class:`StackTreeRNN`; arguments as there, ``sets`` saying which kinds share parameters."""
-
-    reads = ()
 
     def __init__(
         self,
@@ -82,9 +78,10 @@ class StackTreeRNNCell(SplitTreeCell):
         stack_kinds = None if self.shared_stack else kinds
         key = LinearByArity.key
         rows = StackRows(self.stack_size, self.pop_zero_before_map)
+        control = (self.hidden_size, *[1] * (2 + self.no_op))
         return (
             Product("hidden", key("hidden", arity), ChildrenInOrder(tops=self.read == "children"), kinds),
-            Product("control", key("control", arity), ChildrenInOrder(), stack_kinds),
+            Product("control", key("control", arity), ChildrenInOrder(), stack_kinds, parts=control),
             Product("rows", key("rows", arity), rows, stack_kinds),
         )
 
@@ -116,12 +113,6 @@ class StackTreeRNNCell(SplitTreeCell):
         )
         return {"h": hidden, "S": stack}
 
-    def native_step(self, arity: int) -> NativeStep | None:
-        """The step in C++."""
-        return native_stack_tree_rnn(
-            self.stack_size, self.activation_name, self.no_op, self.pop_zero_before_map, self.dropout_now
-        )
-
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """``h = f(W x + b)`` of features; a vector is ``h`` already. The stack is empty, ``S = 0``."""
         hidden = x
@@ -146,8 +137,7 @@ class StackTreeRNNCell(SplitTreeCell):
 class OwnStackTreeRNNCell(StackTreeRNNCell):
     """The cell of :class:`StackTreeRNN` with ``read="own"``. Its ``h`` needs a product after the stack is made."""
 
-    def native_step(self, arity: int) -> None:
-        """There is none: C++ takes all products first."""
+    step = None  # type: ignore[assignment]
 
     def forward_kinds(self, children: State, x: torch.Tensor | None, kinds: Kinds, maps: Maps) -> State:
         """The stack first, then ``h`` with the readout of it (eq. 10-11)."""

@@ -16,8 +16,7 @@ from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.affine import EPSILON
 from treemem.ops.cell import Product, State
-from treemem.ops.gated_recursive import gated_recursive_gates, gated_recursive_step, native_gated_recursive
-from treemem.ops.native_levels import NativeStep
+from treemem.ops.gated_recursive import gated_recursive_gates, gated_recursive_step
 from treemem.ops.product_input import ChildrenInOrder, HiddenLayer
 from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary
@@ -28,8 +27,6 @@ class GatedRecursiveCell(SplitTreeCell):
 
     Leaves are projected from ``input_size``, or from vectors of ``hidden_size``.
     """
-
-    reads = ("h",)
 
     def __init__(self, sets: SetsByArity, options: CellOptions, leaf_dropout: float) -> None:
         super().__init__(sets, options)
@@ -69,10 +66,6 @@ class GatedRecursiveCell(SplitTreeCell):
     def step(self, products: State, children: State) -> State:
         """Gates and layer norm."""
         return {"h": gated_recursive_step(products["gates"], children["h"], self.norm.weight, self.norm.bias)}
-
-    def native_step(self, arity: int) -> NativeStep:
-        """The step in C++."""
-        return native_gated_recursive(self.hidden_size)
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """``h = LN(W x + b)``, with the layer norm of the inner nodes."""

@@ -16,16 +16,13 @@ from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.cell import State
 from treemem.ops.downward import Direction
-from treemem.ops.native_levels import NativeStep
 from treemem.ops.propagate import Engine
-from treemem.ops.tree_lstm import native_tree_lstm, tree_lstm_gates, tree_lstm_step
+from treemem.ops.tree_lstm import tree_lstm_gates, tree_lstm_step
 from treemem.trees.vocabulary import Vocabulary
 
 
 class TreeLSTMCell(OneProductCell):
     """The cell of :class:`TreeLSTM`; arguments as there, ``sets`` saying which kinds share parameters."""
-
-    reads = ("c",)
 
     def outputs(self, arity: int) -> int:
         """A block for each child and three more."""
@@ -49,10 +46,6 @@ class TreeLSTMCell(OneProductCell):
     def named_gates(self, preactivation: torch.Tensor, arity: int) -> State:
         """See :func:`treemem.ops.tree_lstm.tree_lstm_gates`."""
         return tree_lstm_gates(preactivation, arity, self.hidden_size)
-
-    def native_step(self, arity: int) -> NativeStep:
-        """The step in C++."""
-        return native_tree_lstm(self.dropout_now)
 
 
 class TreeLSTM(TreeLayer):

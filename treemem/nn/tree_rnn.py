@@ -15,9 +15,8 @@ from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, checked_activation
 from treemem.ops.cell import State
 from treemem.ops.downward import Direction
-from treemem.ops.native_levels import NativeStep
 from treemem.ops.propagate import Engine
-from treemem.ops.tree_rnn import native_tree_rnn, tree_rnn_step
+from treemem.ops.tree_rnn import tree_rnn_step
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -35,10 +34,6 @@ class TreeRNNCell(OneProductCell):
     def states(self, preactivation: torch.Tensor, children: State, dropout: float) -> State:
         """The activation."""
         return {"h": tree_rnn_step(preactivation, self.activation_name, dropout)}
-
-    def native_step(self, arity: int) -> NativeStep:
-        """The step in C++."""
-        return native_tree_rnn(self.activation_name, self.dropout_now)
 
 
 class TreeRNN(TreeLayer):

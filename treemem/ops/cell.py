@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from treemem.errors import CellError
 from treemem.ops.product_input import HiddenLayer, ProductInput
-
-if TYPE_CHECKING:
-    from treemem.ops.native_levels import NativeStep
 
 State = dict[str, torch.Tensor]
 """What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
@@ -53,6 +50,8 @@ class Product(NamedTuple):
         source: what is multiplied; a product that a hidden layer reads comes before it, and the step leaves it alone.
         set_of_kind: which set of the stacked weights each kind uses; None where all use the only one.
         dropout: probability that an entry of what is multiplied is dropped.
+        parts: sizes of the blocks of a row of the result, each as wide as ``h`` or 1; None: as many of the former as
+            there is room for, then single ones.
     """
 
     name: str
@@ -60,10 +59,11 @@ class Product(NamedTuple):
     source: ProductInput | HiddenLayer
     set_of_kind: Mapping[int, int] | None
     dropout: float = 0.0
+    parts: tuple[int, ...] | None = None
 
 
 class SplitCell(Cell, Protocol):
-    """A cell whose inner nodes are matrix products followed by a pointwise step in C++: whole levels run at once.
+    """A cell whose inner nodes are matrix products followed by a pointwise step: whole levels run at once.
 
     In plain torch all kinds of a level and arity run together if the cell has ``forward_kinds`` and ``weights_of_sets``
     too, as those of this library do; else it is called once for each kind.
@@ -77,15 +77,20 @@ class SplitCell(Cell, Protocol):
         """Stacked weights ``[sets, outputs, inputs]`` and biases ``[sets, outputs]`` by key, and what steps learn."""
         ...
 
-    def native_step(self, arity: int) -> NativeStep | None:
-        """The pointwise rest in C++ for nodes with so many children; None if there is none."""
+    def step(self, products: State, children: State) -> State:
+        """The pointwise rest, in plain torch, from which C++ is printed.
+
+        Args:
+            products: results of the products by name, ``[m * copies, outputs]``.
+            children: the children's states, ``[m, arity, ...]``.
+        """
         ...
 
 
 def leaf_products(cell: SplitCell) -> tuple[Product, ...]:
     """Return the products of leaves, if the cell has ``leaf_products``.
 
-    In C++ leaves then run like a level of their own, by ``native_step(0)``, which computes what :meth:`Cell.leaf` does.
+    In C++ leaves then run like a level of their own, by ``step``, which computes what :meth:`Cell.leaf` does.
     """
     products = getattr(cell, "leaf_products", None)
     return products() if callable(products) else ()

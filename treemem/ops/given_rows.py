@@ -16,19 +16,22 @@ class GivenRows:
     Args:
         cell: runs all other rows.
         states: of the given rows, ``[given rows, ...]``.
+
+    Attributes:
+        cell: as given.
     """
 
     def __init__(self, cell: Cell, states: State) -> None:
-        self._cell = cell
+        self.cell = cell
         self._states = states
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The states of ``m`` leaves, or of all given rows."""
-        return self._states if kind == GIVEN else self._cell.leaf(x, kind)
+        return self._states if kind == GIVEN else self.cell.leaf(x, kind)
 
     def __call__(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The states of ``m`` inner nodes."""
-        return self._cell(children, x, kind)
+        return self.cell(children, x, kind)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._cell, name)
+        return getattr(self.cell, name)

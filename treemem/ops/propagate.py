@@ -8,9 +8,9 @@ import torch
 
 from treemem.checked_options import checked_choice
 from treemem.engines.autograd import run_autograd
+from treemem.engines.native import NotNative, run_native
 from treemem.errors import RecipeError
 from treemem.ops.cell import Cell, State, check_cell
-from treemem.ops.native_levels import NotNative, run_native_levels
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -51,7 +51,7 @@ def propagate(
     ``"autograd"`` runs level by level in plain torch: on any device, in any precision, with second derivatives, within
     transforms of ``torch.func`` and under ``torch.export``. Cells with the split form run whole levels at once, others
     are called once for each segment (level, kind and arity), and so often their forward hooks fire. ``"native"`` runs
-    level by level in C++ with a backward pass of its own: see :func:`treemem.ops.native_levels.run_native_levels`.
+    level by level in C++ with a backward pass of its own: see :func:`treemem.engines.native.run_native`.
     ``"auto"`` takes ``"native"`` where it can run, else ``"autograd"``.
 
     Args:
@@ -96,7 +96,7 @@ def run_rows(
     """The states of all rows of a schedule, each ``[rows, ...]``; see :func:`propagate`."""
     if engine != "autograd":
         try:
-            return run_native_levels(cell, schedule, leaf_inputs, inner_inputs)
+            return run_native(cell, schedule, leaf_inputs, inner_inputs)
         except NotNative as reason:
             if engine == "native":
                 raise RecipeError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from treemem.ops.child_sum_tree_lstm.fused import native_child_sum_tree_lstm
 from treemem.ops.child_sum_tree_lstm.step import child_sum_tree_lstm_gates, child_sum_tree_lstm_step
 
-__all__ = ["child_sum_tree_lstm_gates", "child_sum_tree_lstm_step", "native_child_sum_tree_lstm"]
+__all__ = ["child_sum_tree_lstm_gates", "child_sum_tree_lstm_step"]

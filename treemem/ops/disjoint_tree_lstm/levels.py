@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
 from treemem.ops.affine import Affine, linear
 from treemem.ops.cell import Product, State
-from treemem.ops.native_levels import NativeStep
 from treemem.ops.product_input import ChildrenInOrder
 from treemem.ops.propagate import run_rows
-from treemem.ops.tree_lstm import native_tree_lstm, tree_lstm_step
+from treemem.ops.tree_lstm import tree_lstm_step
 from treemem.schedule.schedule import Schedule
 
 
@@ -26,22 +23,19 @@ def compose_levels(leaves: torch.Tensor, schedule: Schedule, cell: Affine) -> St
     return run_rows(_Cell(cell), schedule, leaves)
 
 
-class _Cell:
+class _Cell(torch.nn.Module):
     """Leaves are their inputs; inner nodes are what ``compose`` in ``weights.py`` makes of their children."""
 
     def __init__(self, cell: Affine) -> None:
+        super().__init__()
         self._cell = cell
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         hidden, cell = x.chunk(2, 1)
         return {"h": hidden, "c": cell}
 
-    def __call__(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        hidden, cell = tree_lstm_step(linear(children["h"].flatten(1), self._cell), children["c"])
-        return {"h": hidden, "c": cell.tanh()}
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        return iter(())
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return self.step({"gates": linear(children["h"].flatten(1), self._cell)}, children)
 
     def products(self, arity: int) -> tuple[Product, ...]:
         return (Product("gates", "gates", ChildrenInOrder(), None),)
@@ -49,5 +43,9 @@ class _Cell:
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         return {"gates": (self._cell.weight[None], self._cell.bias[None])}
 
-    def native_step(self, arity: int) -> NativeStep:
-        return native_tree_lstm(0.0, bounded=True)
+    def step(self, products: State, children: State) -> State:
+        hidden, cell = tree_lstm_step(products["gates"], children["c"])
+        return {"h": hidden, "c": cell.tanh()}
+
+    def formula_key(self) -> str:
+        return "disjoint Tree-LSTM"

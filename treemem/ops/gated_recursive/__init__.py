@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights, gated_cell
-from treemem.ops.gated_recursive.fused import native_gated_recursive
 from treemem.ops.gated_recursive.levels import Levels, gated_levels, gated_pairs
 from treemem.ops.gated_recursive.nodes import GatedNodes, new_nodes
 from treemem.ops.gated_recursive.step import gated_recursive_gates, gated_recursive_step
@@ -18,6 +17,5 @@ __all__ = [
     "gated_pairs",
     "gated_recursive_gates",
     "gated_recursive_step",
-    "native_gated_recursive",
     "new_nodes",
 ]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.autograd import forward_ad
@@ -36,11 +36,23 @@ _FLAGS = (
 """Sums may be reordered; NaN and infinity stay what they are, but see bfloat16.h."""
 
 
+class Printed(NamedTuple):
+    """A source that is not a file.
+
+    Attributes:
+        name: of what it computes.
+        text: in C++.
+    """
+
+    name: str
+    text: str
+
+
 TYPE_NAMES = {torch.float32: "float", torch.float64: "double"}
 """The types of C++ for those of torch."""
 
 
-def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: str) -> ctypes.CDLL | None:
+def native_library(source: Path | Printed, tensors: Iterable[torch.Tensor], *definitions: str) -> ctypes.CDLL | None:
     """Return the compiled functions of a source, or None if they cannot be used, see :func:`why_not_native`.
 
     Their products of matrices are as exact as :func:`torch.set_float32_matmul_precision` says.
@@ -51,7 +63,7 @@ def native_library(source: Path, tensors: Iterable[torch.Tensor], *definitions: 
     A function returns ``error_of(...)`` of ``errors.h``, and so raises what went wrong.
 
     Args:
-        source: the file.
+        source: the file, or the text.
         tensors: what the functions read.
         definitions: macros for the compiler, such as ``"REAL=float"``.
     """
@@ -127,7 +139,7 @@ def _raise_error(error: bytes | None, function: Any, arguments: Any) -> None:
 
 
 @cache
-def _library(source: Path, *definitions: str) -> ctypes.CDLL | None:
+def _library(source: Path | Printed, *definitions: str) -> ctypes.CDLL | None:
     from treemem.ops.native.kept_libraries import kept_library, reason_of  # of Unix, as the compiler's options are
 
     begin = time.perf_counter()
@@ -138,24 +150,31 @@ def _library(source: Path, *definitions: str) -> ctypes.CDLL | None:
         return None
     if kept.is_new:
         level, seconds = logging.INFO if launched_processes().is_first else logging.DEBUG, time.perf_counter() - begin
-        _logger.log(level, "compiled %s in %.1f s; kept in %s", source.parent.name, seconds, kept.folder)
+        _logger.log(level, "compiled %s in %.1f s; kept in %s", _name(source), seconds, kept.folder)
     if kept.problem:
         _warn_of_another_folder(kept.problem, kept.folder)
     return cast(ctypes.CDLL, kept.library)
 
 
-def _compilation(source: Path, definitions: tuple[str, ...]) -> tuple[str, Callable[[Path], None]]:
+def _compilation(source: Path | Printed, definitions: tuple[str, ...]) -> tuple[str, Callable[[Path], None]]:
     """Return the name of the library of a source, and what compiles it."""
     macros = _macros(tuple(compiler()))
     own = () if "__clang__" in macros else ("-fvect-cost-model=dynamic",)  # what clang does anyway
     command = [*compiler(), *_FLAGS, *own, *(f"-D{each}" for each in definitions)]
-    texts = [source.read_text(), *(each.read_text() for each in sorted(Path(__file__).parent.glob("*.h")))]
+    text = source.text if isinstance(source, Printed) else source.read_text()
+    texts = [text, *(each.read_text() for each in sorted(Path(__file__).parent.glob("*.h")))]
     digest = hashlib.sha256("\0".join([*command, macros, *texts]).encode()).hexdigest()[:16]
 
     def compile_to(path: Path) -> None:
-        run_compiler([*command, f"-I{Path(__file__).parent}", str(source), "-o", str(path)], path.parent)
+        file = path.with_suffix(".cpp")
+        file.write_text(text)
+        run_compiler([*command, f"-I{Path(__file__).parent}", str(file), "-o", str(path)], path.parent)
 
-    return f"{source.parent.name}-{digest}", compile_to
+    return f"{_name(source)}-{digest}", compile_to
+
+
+def _name(source: Path | Printed) -> str:
+    return source.name if isinstance(source, Printed) else source.parent.name
 
 
 @cache

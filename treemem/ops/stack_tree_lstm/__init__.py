@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.ops.stack_tree_lstm.fused import native_stack_tree_lstm
 from treemem.ops.stack_tree_lstm.options import StackTreeLSTMOptions
 from treemem.ops.stack_tree_lstm.step import stack_tree_lstm_gates, stack_tree_lstm_step
 
-__all__ = ["StackTreeLSTMOptions", "native_stack_tree_lstm", "stack_tree_lstm_gates", "stack_tree_lstm_step"]
+__all__ = ["StackTreeLSTMOptions", "stack_tree_lstm_gates", "stack_tree_lstm_step"]

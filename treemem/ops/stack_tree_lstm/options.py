@@ -109,6 +109,16 @@ class StackTreeLSTMOptions:
             begin += width
         return found
 
+    def parts(self, arity: int, hidden_size: int) -> tuple[int, ...]:
+        """Sizes of what the preactivation consists of: blocks of ``hidden_size``, and single entries."""
+        single = {"actions"} if self.actions == "scalar" else set()
+        single |= set() if self.gated_top_k else {"readout"}
+        found: list[int] = []
+        for name, block in self.blocks(arity, hidden_size).items():
+            size = 1 if name in single else hidden_size
+            found += [size] * ((block.stop - block.start) // size)
+        return tuple(found)
+
     def outputs(self, arity: int, hidden_size: int) -> int:
         """Width of the preactivation."""
         return max(block.stop for block in self.blocks(arity, hidden_size).values())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from treemem.ops.stack_tree_rnn.fused import native_stack_tree_rnn
 from treemem.ops.stack_tree_rnn.step import own_stack_readout, stack_candidates, stack_tree_rnn_step, stack_update
 
 __all__ = [
-    "native_stack_tree_rnn",
     "own_stack_readout",
     "stack_candidates",
     "stack_tree_rnn_step",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from treemem.ops.tree_rnn.fused import native_tree_rnn
 from treemem.ops.tree_rnn.step import tree_rnn_step
 
-__all__ = ["native_tree_rnn", "tree_rnn_step"]
+__all__ = ["tree_rnn_step"]

@@ -1,7 +1,7 @@
-// A cell over the levels of a schedule, forward and backward: what the operations on trees share.
+// A cell over the levels of a schedule, forward and backward.
 //
-// A cell multiplies what it gathers from the children of a row (products), and then takes a pointwise step. The file of
-// an operation defines the step for one row; this file does the rest:
+// A cell multiplies what it gathers from the children of a row (products), and then takes a pointwise step. The step of
+// one row is printed from the cell's formula, for each arity (step.h); this file does the rest:
 // - A segment has rows of one level, arity and kind. A level is divided among the threads by rows. A thread takes its
 //   rows in tiles that stay in its cache: it gathers, multiplies and steps, and waits only at the end of a level.
 // - The products of an arity lie kind by kind. So a segment is one block, and so are all rows of a kind, whose weights
@@ -13,8 +13,6 @@
 //   threads only.
 //
 // Matrices are row by row. `gemm` is sgemm or dgemm of the BLAS that torch has.
-
-#pragma once
 
 #include <omp.h>
 
@@ -28,10 +26,10 @@
 #include "errors.h"
 #include "few_rows.h"
 #include "numerics.h"
+#include "step.h"
 
 namespace {
 
-constexpr int kMostStates = 2, kMostProducts = 3;
 constexpr int64_t kTileNumbers = 1 << 17, kLeastTile = 32, kMostTile = 512;
 constexpr int64_t kChunk = 512;  // rows gathered at once for the gradient of weights
 constexpr int64_t kMostNumbers = 1 << 23;  // of rows taken at once: a row may have a million children
@@ -63,49 +61,34 @@ struct Product {
 struct Arity {
   int64_t arity, rows, num_products;
   Product products[kMostProducts];
-  const void* mask;  // null, or of the step, [rows, hidden_size]
-  void* kept;        // null, or what the step keeps, [rows, kept_width]
+  void *forward, *backward;   // the step of a row
+  const void* mask;           // null, or the factors of its dropouts, [rows, num_masked]
+  const void* learned;        // what it learns, [num_learned]
+  void* d_learned;            // [threads, num_learned]
+  int64_t num_scratch, num_masked, num_learned;
 };
 
 struct Problem {
-  int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size, kept_width;
+  int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size;
   const int64_t* segments;            // [segments, 5]: begin, end, kind, arity, first child
   const int64_t* segments_of_level;   // [levels], from the lowest up
   const int64_t* child;               // [edges]
-  const int64_t* options;             // of the operation
   void* gemm;
   Arity* arities;
   int64_t widths[kMostStates];
   void* states[kMostStates];          // [rows, width]
   const void* features[2];            // of the leaf rows and of the inner rows; null if there are none
-  const void* learned[2];             // what the step learns, [hidden_size]; null if nothing
 };
 
 struct Gradients {
   const void* states[kMostStates];    // incoming, [rows, width], or null
   void* given[kMostStates];           // of the leaf rows that no segment has, [given, width]; null if unwanted
   void* features[2];                  // null if unwanted
-  void* learned;                      // [threads, 2, hidden_size]
   void *rows, *spilled;               // [as planned, sum of widths]
 };
 }
 
 namespace {
-
-// A row at its step, with what belongs to it.
-template <typename T>
-struct Node {
-  int64_t arity = 0;
-  T* products[kMostProducts] = {};   // of the first copy; the forward pass may overwrite them with what backward needs
-  T* states[kMostStates] = {};
-  const T* mask = nullptr;           // factors of dropout, or null
-  T* kept = nullptr;
-  T* scratch = nullptr;
-  T* d_states[kMostStates] = {};     // may be overwritten
-  T* d_learned = nullptr;            // [2, hidden_size], to add to
-  std::vector<const T*> children[kMostStates];
-  std::vector<T*> d_children[kMostStates];  // to add to; null where nobody wants it
-};
 
 // Rows of one segment that a thread takes at once.
 struct Tile {
@@ -242,12 +225,12 @@ class Plan {
   const Problem& p;
 };
 
-template <typename T, template <typename> class Cell>
+template <typename T>
 class LevelRun {
  public:
   explicit LevelRun(const Problem& problem)
-      : p(problem), plan(p), cell(p), D(p.hidden_size), gemm(reinterpret_cast<Gemm<T>>(p.gemm)) {
-    for (int64_t at = 0; at < p.num_states; ++at) width += p.widths[at];
+      : p(problem), plan(p), D(p.hidden_size), gemm(reinterpret_cast<Gemm<T>>(p.gemm)) {
+    for (int64_t at = 0; at < p.num_states; ++at) offsets[at] = width, width += p.widths[at];
   }
 
   void forward() {
@@ -271,7 +254,7 @@ class LevelRun {
         const Level& level = plan.levels[at];
         errors.run([&] {
           for_shares([&](int64_t share) {
-            if (d.learned) memory.node.d_learned = static_cast<T*>(d.learned) + share * 2 * D;
+            memory.share = share;
             plan.for_tiles(level, share, [&](const Tile& tile) { backward(tile, memory); });
           });
         });
@@ -300,9 +283,13 @@ class LevelRun {
 
   // What a thread needs for a tile; it grows with the tiles that the thread takes.
   struct Memory {
-    GrowingBuffer<T> inputs, scratch, values[kMostProducts];
-    Node<T> node;
+    GrowingBuffer<T> inputs, scratch, sink, values[kMostProducts];
+    std::vector<T*> children[kMostStates], d_children[kMostStates];
+    Row<T> row{};
+    int64_t share = 0;
   };
+
+  using Step = void (*)(const Row<T>*, int64_t);
 
   // A product of an arity.
   using Use = std::pair<const Arity*, const Product*>;
@@ -313,17 +300,17 @@ class LevelRun {
     int64_t set, begin, end;
   };
 
-  static T* row(void* values, int64_t at, int64_t width) { return static_cast<T*>(values) + at * width; }
-  static const T* row(const void* values, int64_t at, int64_t width) { return static_cast<const T*>(values) + at * width; }
+  static T* row_of(void* values, int64_t at, int64_t width) { return static_cast<T*>(values) + at * width; }
+  static const T* row_of(const void* values, int64_t at, int64_t width) { return static_cast<const T*>(values) + at * width; }
 
   T* values_of(const Product& each, const Tile& t, int64_t i, Memory& memory) const {
-    return each.values ? row(each.values, t.place * each.copies, each.outputs) : memory.values[i].get();
+    return each.values ? row_of(each.values, t.place * each.copies, each.outputs) : memory.values[i].get();
   }
 
   static int64_t set_of(const Product& each, int64_t kind) { return each.set_of_kind ? each.set_of_kind[kind] : 0; }
 
   const T* features_of(const Arity& of, int64_t at, int64_t count) const {
-    return of.arity ? row(p.features[1], at - p.num_leaves, count) : row(p.features[0], at, count);
+    return of.arity ? row_of(p.features[1], at - p.num_leaves, count) : row_of(p.features[0], at, count);
   }
 
   // Calls visit(copy, column, child, state, offset) for each part of the inputs of a row; a part has D numbers.
@@ -346,10 +333,10 @@ class LevelRun {
     if (each.source == kStackRows && each.copies * D > p.widths[1])  // zeros follow the last row
       std::fill_n(to + p.widths[1] / D * stride, each.inputs, T(0));
     if (each.source == kHiddenLayer)
-      std::memcpy(to, row(of.products[each.from].values, place, each.inputs), static_cast<size_t>(each.inputs) * sizeof(T));
+      std::memcpy(to, row_of(of.products[each.from].values, place, each.inputs), static_cast<size_t>(each.inputs) * sizeof(T));
     for_parts(each, of.arity, [&](int64_t copy, int64_t column, int64_t k, int64_t state, int64_t offset) {
       T* part = to + copy * stride + column;
-      const T* from = row(p.states[state], p.child[edge + k], p.widths[state]) + offset;
+      const T* from = row_of(p.states[state], p.child[edge + k], p.widths[state]) + offset;
       if (k && each.source == kSum) add(part, from, D);
       else std::memcpy(part, from, bytes);
     });
@@ -357,7 +344,7 @@ class LevelRun {
       for (int64_t copy = 0; copy < each.copies; ++copy)
         std::memcpy(to + copy * stride + each.inputs, features_of(of, at, each.features),
                     static_cast<size_t>(each.features) * sizeof(T));
-    if (each.mask) multiply(to, row(each.mask, place * each.copies, stride), each.copies * stride);
+    if (each.mask) multiply(to, row_of(each.mask, place * each.copies, stride), each.copies * stride);
   }
 
   static void multiply(T* to, const T* by, int64_t count) {
@@ -379,7 +366,7 @@ class LevelRun {
       T* to = found + i * size;
       if (each.source == kHiddenLayer) {  // whose product may be in memory for a tile only
         std::memcpy(to, values_of(of.products[each.from], t, each.from, memory) + i * size, static_cast<size_t>(size) * sizeof(T));
-        multiply(to, row(each.mask, t.place + i, size), size);
+        multiply(to, row_of(each.mask, t.place + i, size), size);
       } else {
         gather(of, each, t.row + i, t.edge + i * of.arity, t.place + i, to);
       }
@@ -395,14 +382,14 @@ class LevelRun {
       if (!each.values) memory.values[i].at_least(rows * each.outputs);
       T* values = values_of(each, t, i, memory);
       if (each.source == kHiddenLayer) rectify(values_of(of.products[each.from], t, each.from, memory), t.rows * each.inputs);
-      fill_rows(values, rows, each.outputs, row(each.bias, set, each.outputs));
+      fill_rows(values, rows, each.outputs, row_of(each.bias, set, each.outputs));
       if (inputs)
         product(gemm, rows, each.outputs, inputs, inputs_of(t, each, memory), inputs,
-                row(each.weight, set, each.outputs * inputs), inputs, values, each.outputs, true);
+                row_of(each.weight, set, each.outputs * inputs), inputs, values, each.outputs, true);
     }
     for (int64_t i = 0; i < t.rows; ++i) {
-      set_node(t, i, memory);
-      cell.forward(memory.node);
+      set_row(t, i, memory);
+      reinterpret_cast<Step>(of.forward)(&memory.row, D);
     }
   }
 
@@ -417,65 +404,71 @@ class LevelRun {
   }
 
   // The i-th row of a tile.
-  void set_node(const Tile& t, int64_t i, Memory& memory) const {
-    Node<T>& node = memory.node;
+  void set_row(const Tile& t, int64_t i, Memory& memory) const {
+    Row<T>& row = memory.row;
     const Arity& of = *t.of;
-    node.arity = of.arity;
-    node.scratch = memory.scratch.at_least(cell.scratch());
+    row.scratch = memory.scratch.at_least(of.num_scratch);
     for (int64_t at = 0; at < of.num_products; ++at)
-      node.products[at] = values_of(of.products[at], t, at, memory) + i * of.products[at].copies * of.products[at].outputs;
-    if (of.mask) node.mask = row(of.mask, t.place + i, D);
-    else node.mask = nullptr;
-    node.kept = of.kept ? row(of.kept, t.place + i, p.kept_width) : nullptr;
+      row.products[at] = values_of(of.products[at], t, at, memory) + i * of.products[at].copies * of.products[at].outputs;
+    row.mask = of.mask ? const_cast<T*>(row_of(of.mask, t.place + i, of.num_masked)) : nullptr;
+    row.learned = static_cast<T*>(const_cast<void*>(of.learned));
     for (int64_t state = 0; state < p.num_states; ++state) {
-      make_room(node.children[state], of.arity), make_room(node.d_children[state], of.arity);
-      node.states[state] = row(p.states[state], t.row + i, p.widths[state]);
+      make_room(memory.children[state], of.arity);
+      row.states[state] = row_of(p.states[state], t.row + i, p.widths[state]);
+      row.children[state] = memory.children[state].data();
       for (int64_t k = 0; k < of.arity; ++k)
-        node.children[state][k] = row(p.states[state], p.child[t.edge + i * of.arity + k], p.widths[state]);
+        memory.children[state][k] = row_of(p.states[state], p.child[t.edge + i * of.arity + k], p.widths[state]);
     }
   }
 
   // Where the gradient of a state is in the gradients of a row.
-  int64_t offset_of(int64_t state) const { return state ? p.widths[0] : 0; }
+  int64_t offset_of(int64_t state) const { return offsets[state]; }
 
-  T* own_gradient(int64_t at, int64_t state) const { return row(d.rows, plan.slot[at], width) + offset_of(state); }
+  T* own_gradient(int64_t at, int64_t state) const { return row_of(d.rows, plan.slot[at], width) + offset_of(state); }
 
   // Where the gradient of a child's state is; null if nobody wants it.
   T* child_gradient(int64_t edge, int64_t state) const {
     const int64_t at = p.child[edge];
     const bool given = plan.is_given(at);
     if (given && !d.given[state]) return nullptr;
-    if (plan.spill[edge] >= 0) return row(d.spilled, plan.spill[edge], width) + offset_of(state);
-    return given ? row(d.given[state], at - (p.num_leaves - p.num_given), p.widths[state]) : own_gradient(at, state);
+    if (plan.spill[edge] >= 0) return row_of(d.spilled, plan.spill[edge], width) + offset_of(state);
+    return given ? row_of(d.given[state], at - (p.num_leaves - p.num_given), p.widths[state]) : own_gradient(at, state);
   }
 
   // Begins the gradient of a row with what comes from outside.
   void begin_gradient(int64_t at) const {
     for (int64_t state = 0; state < p.num_states; ++state) {
       T* to = own_gradient(at, state);
-      if (d.states[state]) std::copy_n(row(d.states[state], at, p.widths[state]), p.widths[state], to);
+      if (d.states[state]) std::copy_n(row_of(d.states[state], at, p.widths[state]), p.widths[state], to);
       else std::fill_n(to, p.widths[state], T(0));
     }
   }
 
   void set_gradients(const Tile& t, int64_t i, Memory& memory) const {
-    Node<T>& node = memory.node;
+    Row<T>& row = memory.row;
+    row.d_learned = row_of(t.of->d_learned, memory.share, t.of->num_learned);
     if (plan.is_root[t.row + i]) begin_gradient(t.row + i);
-    for (int64_t state = 0; state < p.num_states; ++state) node.d_states[state] = own_gradient(t.row + i, state);
+    for (int64_t state = 0; state < p.num_states; ++state) {
+      make_room(memory.d_children[state], t.of->arity);
+      row.d_states[state] = own_gradient(t.row + i, state), row.d_children[state] = memory.d_children[state].data();
+    }
     for (int64_t k = 0; k < t.of->arity; ++k) {
       const int64_t edge = t.edge + i * t.of->arity + k;
-      if (plan.spill[edge] >= 0) std::fill_n(row(d.spilled, plan.spill[edge], width), width, T(0));
+      if (plan.spill[edge] >= 0) std::fill_n(row_of(d.spilled, plan.spill[edge], width), width, T(0));
       else if (plan.is_first[edge]) begin_gradient(p.child[edge]);
-      for (int64_t state = 0; state < p.num_states; ++state) node.d_children[state][k] = child_gradient(edge, state);
+      for (int64_t state = 0; state < p.num_states; ++state) {
+        T* to = child_gradient(edge, state);
+        memory.d_children[state][k] = to ? to : memory.sink.at_least(width);
+      }
     }
   }
 
   void backward(const Tile& t, Memory& memory) const {
     const Arity& of = *t.of;
     for (int64_t i = 0; i < t.rows; ++i) {
-      set_node(t, i, memory);
+      set_row(t, i, memory);
       set_gradients(t, i, memory);
-      cell.backward(memory.node);
+      reinterpret_cast<Step>(of.backward)(&memory.row, D);
     }
     for (int64_t i = of.num_products - 1; i >= 0; --i) spread(t, of.products[i], memory);
   }
@@ -492,16 +485,16 @@ class LevelRun {
     const int64_t rows = t.rows * each.copies;
     T* found = memory.inputs.at_least(rows * wanted);
     const T* gradient = gradient_of(each) + t.place * each.copies * each.outputs;
-    const T* weight = row(each.weight, set_of(each, t.kind), each.outputs * all);
+    const T* weight = row_of(each.weight, set_of(each, t.kind), each.outputs * all);
     if (rows <= kFewRows) few_rows_product_plain(rows, wanted, each.outputs, gradient, weight, all, found);
     else product_plain(gemm, rows, wanted, each.outputs, gradient, each.outputs, weight, all, found, wanted);
     if (each.mask)
       for (int64_t i = 0; i < t.rows * each.copies; ++i)
-        multiply(found + i * wanted, row(each.mask, t.place * each.copies + i, all), wanted);
+        multiply(found + i * wanted, row_of(each.mask, t.place * each.copies + i, all), wanted);
     if (each.source == kHiddenLayer) {
       const Product& read = of.products[each.from];
-      const T* value = row(read.values, t.place, read.outputs);
-      T* to = row(read.gradient, t.place, read.outputs);
+      const T* value = row_of(read.values, t.place, read.outputs);
+      T* to = row_of(read.gradient, t.place, read.outputs);
       SIMD
       for (int64_t i = 0; i < t.rows * wanted; ++i) to[i] = value[i] > T(0) ? found[i] : T(0);
       return;
@@ -524,9 +517,9 @@ class LevelRun {
         const int64_t at = p.child[edge], spill = plan.spill[edge];
         if (spill < 0 || at % plan.num_threads != thread) continue;
         for (int64_t state = 0; state < p.num_states; ++state) {
-          const T* from = row(d.spilled, spill, width) + offset_of(state);
+          const T* from = row_of(d.spilled, spill, width) + offset_of(state);
           if (!plan.is_given(at)) add(own_gradient(at, state), from, p.widths[state]);
-          else if (d.given[state]) add(row(d.given[state], at - (p.num_leaves - p.num_given), p.widths[state]), from, p.widths[state]);
+          else if (d.given[state]) add(row_of(d.given[state], at - (p.num_leaves - p.num_given), p.widths[state]), from, p.widths[state]);
         }
       }
   }
@@ -564,8 +557,8 @@ class LevelRun {
     const auto& [of, product] = use;
     const Product& each = *product;
     const int64_t inputs = each.inputs + each.features, count = task.end - task.begin;
-    T* d_weight = row(each.d_weight, task.set * each.outputs + task.begin, inputs);
-    T* d_bias = row(each.d_bias, task.set, each.outputs) + task.begin;
+    T* d_weight = row_of(each.d_weight, task.set * each.outputs + task.begin, inputs);
+    T* d_bias = row_of(each.d_bias, task.set, each.outputs) + task.begin;
     const bool ready = lie_ready(*of, each);
     const int64_t chunk = bounded(kChunk, each.copies * inputs);
     T* to = ready ? nullptr : memory.inputs.at_least(std::min(chunk, of->rows) * each.copies * inputs);
@@ -601,33 +594,30 @@ class LevelRun {
 
   const Problem p;
   Plan plan;
-  const Cell<T> cell;
   const int64_t D;
   const Gemm<T> gemm;
-  int64_t width = 0;
+  int64_t width = 0, offsets[kMostStates];
   Gradients d{};
 };
 
 }  // namespace
 
-// The functions of an operation whose step is Cell<T>, for the type that the compiler is told.
-#define LEVEL_OPERATION(Cell)                                                                            \
-  extern "C" {                                                                                           \
-  const char* forward(const Problem* problem) {                                                          \
-    return error_of([&] { LevelRun<REAL, Cell>(*problem).forward(); });                                  \
-  }                                                                                                      \
-  const char* begin_backward(const Problem* problem, int64_t* rows, int64_t* spilled, void** begun) {    \
-    return error_of([&] {                                                                                \
-      auto run = std::make_unique<LevelRun<REAL, Cell>>(*problem);                                       \
-      run->planned().plan_gradients();                                                                   \
-      *rows = run->planned().num_slots, *spilled = run->planned().num_spills;                            \
-      *begun = run.release();                                                                            \
-    });                                                                                                  \
-  }                                                                                                      \
-  const char* backward(void* begun, const Gradients* gradients) {                                        \
-    return error_of([&] { static_cast<LevelRun<REAL, Cell>*>(begun)->backward(*gradients); });           \
-  }                                                                                                      \
-  const char* end_backward(void* begun) {                                                                \
-    return error_of([&] { delete static_cast<LevelRun<REAL, Cell>*>(begun); });                          \
-  }                                                                                                      \
-  }
+extern "C" {
+const char* forward(const Problem* problem) {
+  return error_of([&] { LevelRun<REAL>(*problem).forward(); });
+}
+const char* begin_backward(const Problem* problem, int64_t* rows, int64_t* spilled, void** begun) {
+  return error_of([&] {
+    auto run = std::make_unique<LevelRun<REAL>>(*problem);
+    run->planned().plan_gradients();
+    *rows = run->planned().num_slots, *spilled = run->planned().num_spills;
+    *begun = run.release();
+  });
+}
+const char* backward(void* begun, const Gradients* gradients) {
+  return error_of([&] { static_cast<LevelRun<REAL>*>(begun)->backward(*gradients); });
+}
+const char* end_backward(void* begun) {
+  return error_of([&] { delete static_cast<LevelRun<REAL>*>(begun); });
+}
+}

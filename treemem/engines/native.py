@@ -1,0 +1,416 @@
+"""Cells over trees in C++, as one operation: ``native/levels.cpp`` with steps printed from the cells' formulas."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.functional import dropout
+
+from treemem.engines.printer.printed import PrintedStep, formula_key, printed_step
+from treemem.engines.printer.symbolic import StepError
+from treemem.ops import native
+from treemem.ops.cell import Cell, Product, State, cell_name, leaf_products, leaf_states, runs_by
+from treemem.ops.given_rows import GivenRows
+from treemem.ops.large_pages import empty_rows
+from treemem.ops.native import TYPE_NAMES, Printed, native_library, why_not_native
+from treemem.ops.native.blas import product_function
+from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, StackRows
+from treemem.ops.second_derivative import graph_is_retained, once_differentiable, save_for_backward
+from treemem.schedule.schedule import GIVEN, Schedule
+
+_SOURCE = Path(native.__file__).with_name("levels.cpp")
+_ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting costs much where cores are busy
+_MOST_STATES, _MOST_PRODUCTS = 4, 12
+
+
+class _Product(ctypes.Structure):
+    """``Product`` of ``levels.cpp``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("source", "copies", "outputs", "inputs", "features", "read")),
+        *((name, ctypes.c_void_p) for name in ("set_of_kind", "weight", "bias", "mask", "values", "gradient")),
+        *((name, ctypes.c_void_p) for name in ("d_weight", "d_bias")),
+    )
+
+
+class _Arity(ctypes.Structure):
+    """``Arity`` of ``levels.cpp``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("arity", "rows", "num_products")),
+        ("products", _Product * _MOST_PRODUCTS),
+        *((name, ctypes.c_void_p) for name in ("forward", "backward", "mask", "learned", "d_learned")),
+        *((name, ctypes.c_int64) for name in ("num_scratch", "num_masked", "num_learned")),
+    )
+
+
+class _Problem(ctypes.Structure):
+    """``Problem`` of ``levels.cpp``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("num_rows", "num_leaves", "num_given", "num_levels", "num_arities")),
+        *((name, ctypes.c_int64) for name in ("num_states", "num_threads", "hidden_size")),
+        *((name, ctypes.c_void_p) for name in ("segments", "segments_of_level", "child", "gemm", "arities")),
+        ("widths", ctypes.c_int64 * _MOST_STATES),
+        ("states", ctypes.c_void_p * _MOST_STATES),
+        ("features", ctypes.c_void_p * 2),
+    )
+
+
+class _Gradients(ctypes.Structure):
+    """``Gradients`` of ``levels.cpp``."""
+
+    _fields_ = (
+        ("states", ctypes.c_void_p * _MOST_STATES),
+        ("given", ctypes.c_void_p * _MOST_STATES),
+        ("features", ctypes.c_void_p * 2),
+        *((name, ctypes.c_void_p) for name in ("rows", "spilled")),
+    )
+
+
+class NotNative(Exception):
+    """Why the C++ cannot run: words that can follow a colon."""
+
+
+def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: torch.Tensor | None) -> State:
+    """The states of all rows, level by level, in C++ that is compiled at first use.
+
+    Args:
+        cell: a cell with the split form, whose step can be printed.
+        schedule: the rows.
+        leaf_inputs: ``[leaf rows, input_size]``.
+        inner_inputs: ``[inner rows, input_size]``, or None.
+
+    Returns:
+        Each state as ``[rows, ...]``, differentiable once.
+
+    Raises:
+        NotNative: the cell has no step that can be printed, or :func:`treemem.ops.native.why_not_native`.
+    """
+    if not runs_by(cell, "step"):
+        lacks = "has forward hooks, which would not fire" if hasattr(cell, "step") else "has no step of its own"
+        raise NotNative(f"{cell_name(cell)} {lacks}")
+    split: Any = cell.cell if isinstance(cell, GivenRows) else cell
+    segments = schedule.leaf_segments
+    given = [each for each in segments if not leaf_products(split) or each.kind == GIVEN]
+    weights = {key: pair for key, pair in split.weights().items() if pair[0].dim() == 3}
+    features = (leaf_inputs if len(given) < len(segments) else None, inner_inputs)
+    _check([each for each in (*features, *chain(*weights.values())) if each is not None])
+    leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in given])
+    if len(schedule.levels) < 2 and len(given) == len(segments):
+        return leaves
+    tensors = _Tensors(features, leaves, {}, weights)
+    _check([each for each in tensors.flat() if each is not None])
+    steps = _steps(split, schedule, tensors)
+    names = dict.fromkeys(name for each in steps.values() for name in each.printed.learned)
+    tensors = tensors._replace(learned={name: split.get_parameter(name) for name in names})
+    flat = [None if each is None else each.contiguous() for each in tensors.flat()]
+    run = _Run(steps, schedule, tensors)
+    run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in flat)
+    return dict(zip(leaves, _Levels.apply(run, *flat), strict=True))
+
+
+def _check(tensors: Sequence[torch.Tensor]) -> None:
+    reason = why_not_native(tensors)
+    if reason is not None:
+        raise NotNative(reason)
+
+
+class _Tensors(NamedTuple):
+    """What a run reads, or the gradients of it.
+
+    Attributes:
+        features: of the leaf rows and of the inner rows, where they read any.
+        leaves: the states of the leaf rows that take no step.
+        learned: parameters that steps read, by name.
+        weights: stacked weights and biases, by key.
+    """
+
+    features: tuple[torch.Tensor | None, torch.Tensor | None]
+    leaves: State
+    learned: dict[str, torch.Tensor]
+    weights: dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+    def flat(self) -> list[torch.Tensor | None]:
+        return [*self.features, *self.leaves.values(), *self.learned.values(), *chain(*self.weights.values())]
+
+    def like(self, flat: Sequence[Any]) -> _Tensors:
+        """The same structure of other tensors."""
+        rest = iter(flat)
+        return _Tensors(
+            (next(rest), next(rest)),
+            {name: next(rest) for name in self.leaves},
+            {name: next(rest) for name in self.learned},
+            {key: (next(rest), next(rest)) for key in self.weights},
+        )
+
+
+class _Step(NamedTuple):
+    """The step of the rows of an arity: as it is printed, the compiled functions, and the products before it."""
+
+    printed: PrintedStep
+    library: ctypes.CDLL
+    products: Sequence[Product]
+
+
+def _steps(cell: Any, schedule: Schedule, tensors: _Tensors) -> dict[int, _Step]:
+    """The step of each arity, in ascending order.
+
+    Raises:
+        NotNative: a step cannot be printed or compiled.
+    """
+    like = next(iter(tensors.leaves.values()))
+    states = {name: tuple(value.shape[1:]) for name, value in tensors.leaves.items()}
+    if product_function(like.dtype) is None:
+        raise NotNative("torch exports no matrix product to C++")
+    if len(states) > _MOST_STATES:
+        raise NotNative(f"{cell_name(cell)} has {len(states)} states; C++ takes {_MOST_STATES}")
+    key, found = formula_key(cell), {}
+    for arity in sorted({each.arity for level in _levels(cell, schedule) for each in level}):
+        products = cell.products(arity) if arity else leaf_products(cell)
+        if len(products) > _MOST_PRODUCTS:
+            raise NotNative(f"{cell_name(cell)} has {len(products)} matrix products; C++ takes {_MOST_PRODUCTS}")
+        widths = {each.name: tensors.weights[each.weights][0].shape[1] for each in products}
+        try:
+            printed = printed_step(cell, key, arity, products, widths, states)
+        except StepError as error:
+            raise NotNative(f"the step of {cell_name(cell)} cannot be printed: {error}") from None
+        found[arity] = _Step(printed, _compiled(printed.source, like), products)
+    return found
+
+
+def _compiled(source: Path | Printed, like: torch.Tensor) -> ctypes.CDLL:
+    library = native_library(source, [like], f"REAL={TYPE_NAMES[like.dtype]}")
+    if library is None:
+        raise NotNative("compiling failed, as a warning has said")
+    return library
+
+
+def _levels(cell: Any, schedule: Schedule) -> Iterator[list[Any]]:
+    """The segments of each level whose rows take a step."""
+    runs_leaves = bool(leaf_products(cell))
+    for level in schedule.levels:
+        yield [each for each in level.segments if each.arity or (runs_leaves and each.kind != GIVEN)]
+
+
+class _Run:
+    """One run, from its forward to its backward pass.
+
+    Attributes:
+        train: whether there will be a backward pass.
+        tensors: for the structure of what it reads.
+    """
+
+    def __init__(self, steps: dict[int, _Step], schedule: Schedule, tensors: _Tensors) -> None:
+        first = next(iter(tensors.leaves.values()))
+        self.train = False
+        self.tensors = tensors
+        self._dtype = first.dtype
+        self._library: Any = _compiled(_SOURCE, first)
+        self._steps = steps
+        self._widths = [int(np.prod(value.shape[1:])) for value in tensors.leaves.values()]
+        self._num_given, self._hidden_size = len(first), first.shape[-1]
+        self._num_rows, self._num_leaves, self._child = schedule.num_rows, schedule.num_leaf_rows, schedule.child
+        levels = [
+            [each for each in level.segments if each.arity in steps and each.kind != GIVEN] for level in schedule.levels
+        ]
+        self._segments_of_level = np.array([len(level) for level in levels], np.int64)
+        self._segments = np.fromiter(chain.from_iterable(chain.from_iterable(levels)), np.int64).reshape(-1, 5)
+        sizes, arities = self._segments[:, 1] - self._segments[:, 0], self._segments[:, 3]
+        self._rows = {arity: int(sizes[arities == arity].sum()) for arity in steps}
+        self._num_kinds = int(self._segments[:, 2].max()) + 1
+        threads = int(sizes[arities > 0].sum()) // (_ROWS_PER_THREAD * max(1, len(levels) - 1))
+        self._num_threads = max(1, min(torch.get_num_threads(), threads))
+
+    def forward(self, tensors: _Tensors) -> list[torch.Tensor]:
+        """Return the states of all rows, ``[rows, ...]``; ``kept`` is filled if there will be a backward pass."""
+        states = []
+        for leaf in tensors.leaves.values():
+            state = empty_rows(leaf, self._num_rows, *leaf.shape[1:])
+            state[self._num_leaves - self._num_given : self._num_leaves] = leaf
+            states.append(state)
+        self.kept: list[torch.Tensor] = []
+        self.masks: dict[tuple[int, int], torch.Tensor] = {}
+        self._library.forward(ctypes.byref(self._problem(tensors, states, None, None)))
+        return states
+
+    def backward(
+        self,
+        tensors: _Tensors,
+        states: list[torch.Tensor],
+        kept: list[torch.Tensor],
+        incoming: Sequence[torch.Tensor | None],
+        wanted: _Tensors,
+    ) -> _Tensors:
+        """Return the gradients of the tensors that are wanted; overwrites ``kept``."""
+        learns = any(wanted.learned.values()) or any(chain(*wanted.weights.values()))
+        flat: list[torch.Tensor | None] = []
+        for at, (tensor, is_wanted) in enumerate(zip(tensors.flat(), wanted.flat(), strict=True)):
+            is_learned = at >= 2 + len(states)
+            wants = tensor is not None and (is_wanted or (is_learned and learns))
+            flat.append(torch.zeros_like(tensor) if wants else None)  # type: ignore[arg-type]
+        found = tensors.like(flat)
+        for given, gradient in zip(found.leaves.values(), incoming, strict=True):
+            if given is not None and gradient is not None:
+                given.copy_(gradient[self._num_leaves - self._num_given : self._num_leaves])
+        problem = self._problem(tensors, states, kept, found if learns else None)
+        sizes, begun = (ctypes.c_int64 * 2)(), ctypes.c_void_p()
+        outputs = ctypes.byref(sizes), ctypes.byref(sizes, 8), ctypes.byref(begun)
+        self._library.begin_backward(ctypes.byref(problem), *outputs)
+        try:
+            rows = [empty_rows(states[0], size, sum(self._widths)) for size in sizes]
+            outside = [None if each is None else each.to(self._dtype).contiguous() for each in incoming]
+            gradients = _Gradients(
+                _addresses(outside, _MOST_STATES),
+                _addresses(list(found.leaves.values()), _MOST_STATES),
+                _addresses(found.features, 2),
+                *map(_address, rows),
+            )
+            self._library.backward(begun, ctypes.byref(gradients))
+        finally:
+            self._library.end_backward(begun)
+        for arity, of_threads in self._d_learned.items() if learns else ():
+            total = of_threads.sum(0)
+            for name in self._steps[arity].printed.learned:
+                own, total = total.tensor_split([found.learned[name].numel()])
+                found.learned[name].add_(own.view_as(found.learned[name]))
+        return found
+
+    def _problem(
+        self, tensors: _Tensors, states: list[torch.Tensor], kept: list[torch.Tensor] | None, found: _Tensors | None
+    ) -> _Problem:
+        """The problem; in the forward pass (``kept`` is None) with new memory for what it keeps."""
+        self._alive: list[Any] = []  # what the problem points to
+        self._d_learned: dict[int, torch.Tensor] = {}
+        given = None if kept is None else iter(kept)
+        structures = (_Arity * len(self._steps))()
+        self._alive.append(structures)
+        for structure, (arity, step) in zip(structures, self._steps.items(), strict=True):
+            rows = self._rows[arity]
+            structure.arity, structure.rows, structure.num_products = arity, rows, len(step.products)
+            for at, product in enumerate(step.products):
+                structure.products[at] = self._product(arity, at, tensors, found, given)
+            structure.forward, structure.backward = (
+                ctypes.cast(getattr(step.library, name), ctypes.c_void_p).value
+                for name in ("forward_row", "backward_row")
+            )
+            count = ctypes.c_int64()
+            step.library.count_scratch(ctypes.byref(count))
+            structure.num_scratch = count.value * self._hidden_size
+            self._set_mask(structure, arity, step, states[0])
+            if step.printed.learned:
+                learned = torch.cat([tensors.learned[name].flatten() for name in step.printed.learned])
+                structure.num_learned, structure.learned = len(learned), learned.data_ptr()
+                self._d_learned[arity] = learned.new_zeros(self._num_threads, len(learned))
+                structure.d_learned = self._d_learned[arity].data_ptr()
+                self._alive.append(learned)
+        return _Problem(
+            *(self._num_rows, self._num_leaves, self._num_given, len(self._segments_of_level), len(structures)),
+            *(len(states), self._num_threads, self._hidden_size),
+            *(self._segments.ctypes.data, self._segments_of_level.ctypes.data, self._child.data_ptr()),
+            *(product_function(self._dtype), ctypes.addressof(structures)),
+            (ctypes.c_int64 * _MOST_STATES)(*self._widths),
+            _addresses(states, _MOST_STATES),
+            _addresses(tensors.features, 2),
+        )
+
+    def _set_mask(self, structure: _Arity, arity: int, step: _Step, like: torch.Tensor) -> None:
+        """Draw the factors of the step's dropouts, once in a run."""
+        if step.printed.dropouts and (arity, -1) not in self.masks:
+            rows = self._rows[arity]
+            drawn = [dropout(like.new_ones(rows, width), rate) for rate, width in step.printed.dropouts]
+            self.masks[arity, -1] = drawn[0] if len(drawn) == 1 else torch.cat(drawn, 1)
+        mask = self.masks.get((arity, -1))
+        structure.mask, structure.num_masked = _address(mask), 0 if mask is None else mask.shape[1]
+
+    def _product(self, arity: int, at: int, tensors: _Tensors, found: _Tensors | None, given: Any) -> _Product:
+        products, rows = self._steps[arity].products, self._rows[arity]
+        product = products[at]
+        weight, bias = tensors.weights[product.weights]
+        gradients = (None, None) if found is None else found.weights[product.weights]
+        source = product.source
+        x = tensors.features[1 if arity else 0]
+        num_features = x.shape[1] if x is not None and source.features else 0
+        copies = source.copies(arity)
+        values = gradient = None
+        if given is not None:
+            values = next(given)
+            if product.name in [each.source.product for each in products if isinstance(each.source, HiddenLayer)]:
+                gradient = torch.empty_like(values)
+                self._alive.append(gradient)
+        elif self.train:
+            values = empty_rows(weight, rows * copies, weight.shape[1])
+            self.kept.append(values)
+        if product.dropout and given is None:
+            self.masks[arity, at] = dropout(weight.new_ones(rows * copies, weight.shape[2]), product.dropout)
+        read = 0
+        if isinstance(source, HiddenLayer):
+            read = [each.name for each in products].index(source.product)
+        return _Product(
+            *(_source(source), copies, weight.shape[1], weight.shape[2] - num_features, num_features, read),
+            self._set_of_kind(product.set_of_kind),
+            *map(_address, (weight, bias, self.masks.get((arity, at)), values, gradient, *gradients)),
+        )
+
+    def _set_of_kind(self, sets: Mapping[int, int] | None) -> int:
+        """Where an array with the set of each kind is; 0 if all use the first."""
+        if sets is None:
+            return 0
+        found = np.zeros(self._num_kinds, np.int64)
+        for kind, number in sets.items():
+            if 0 <= kind < self._num_kinds:
+                found[kind] = number
+        self._alive.append(found)
+        return found.ctypes.data
+
+
+class _Levels(torch.autograd.Function):
+    """A run as a node of the autograd graph: ``(run, *tensors)``."""
+
+    @staticmethod
+    def forward(ctx: Any, run: _Run, *flat: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        states = run.forward(run.tensors.like(flat))
+        ctx.run = run
+        ctx.num_states, ctx.num_tensors = len(states), len(flat)
+        ctx.set_materialize_grads(False)
+        save_for_backward(ctx, *flat, *states, *run.kept)
+        run.kept = []
+        return tuple(states)
+
+    @staticmethod
+    @once_differentiable()
+    def backward(
+        ctx: Any, unpacked: tuple[torch.Tensor | None, ...], *incoming: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        run: _Run = ctx.run
+        saved: list[Any] = [None if each is None else each.contiguous() for each in unpacked]
+        flat, rest = saved[: ctx.num_tensors], saved[ctx.num_tensors :]
+        states, kept = rest[: ctx.num_states], rest[ctx.num_states :]
+        if graph_is_retained():
+            kept = [each.clone() for each in kept]
+        wanted = ctx.needs_input_grad[1:]
+        found = run.backward(run.tensors.like(flat), states, kept, incoming, run.tensors.like(wanted)).flat()
+        if not graph_is_retained():
+            run.masks = {}  # which would stay as long as any state does
+        return None, *(gradient if is_wanted else None for gradient, is_wanted in zip(found, wanted, strict=True))
+
+
+def _source(source: Any) -> int:
+    """The number of what a product reads in ``levels.cpp``."""
+    if isinstance(source, ChildrenInOrder):
+        return int(source.tops)
+    return {ChildrenSum: 2, EachChild: 3, StackRows: 4, HiddenLayer: 5}[type(source)]
+
+
+def _address(tensor: torch.Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _addresses(tensors: Sequence[torch.Tensor | None], count: int) -> Any:
+    return (ctypes.c_void_p * count)(*map(_address, tensors))

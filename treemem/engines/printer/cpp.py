@@ -1,0 +1,185 @@
+"""Programs as C++ for ``native/step.h``: the step of one row, forward and backward."""
+
+from __future__ import annotations
+
+from treemem.engines.printer.loops import Loop, loops_of
+from treemem.engines.printer.operations import ACROSS, OPERATIONS
+from treemem.engines.printer.program import Node, Place, in_order
+from treemem.engines.printer.trace import StepProgram
+
+_LONGEST = 90  # characters of an expression within another one
+_START = {"sum": "0", "largest": "std::numeric_limits<T>::lowest()"}
+
+
+def cpp_source(step: StepProgram) -> str:
+    """Return the source of a step: the functions ``forward``, ``backward`` and ``scratch``."""
+    forward, backward = _Function(step.forward, step.kept), _Function(step.backward, {})
+    return "\n".join(
+        [
+            "// Printed from the formula of a cell.",
+            "",
+            '#include "step.h"',
+            "",
+            *forward.definition("forward"),
+            "",
+            *backward.definition("backward"),
+            "",
+            f"STEP(forward_step, backward_step, {max(forward.saved_vectors, backward.saved_vectors)})",
+            "",
+        ]
+    )
+
+
+class _Function:
+    """A function that stores what a program says; first it replaces products by the values that are kept of them."""
+
+    def __init__(self, stored: dict[Place, Node], kept: dict[Place, Node]) -> None:
+        self._lines = _in_place(kept)
+        loops = loops_of(stored)
+        nodes = in_order(stored.values())
+        self._uses: dict[Node, int] = {}
+        for used in [*(each for node in nodes for each in node.operands), *stored.values()]:
+            self._uses[used] = self._uses.get(used, 0) + 1
+        saved = dict.fromkeys(node for loop in loops for node in (*loop.saved, *loop.running))
+        self._slot = {node: f"scratch[{at} * D + i]" for at, node in enumerate(saved)}
+        self.saved_vectors = len(saved)
+        for loop in loops:
+            self._print(loop)
+        places = {*stored, *kept, *(node.args[0] for node in nodes if node.op == "load")}
+        self._bases = sorted({_pointer(place) for place in places})
+
+    def definition(self, name: str) -> list[str]:
+        """The lines of the function."""
+        scratch = ["T* const scratch = row.scratch;"] if self._slot else []
+        lines = [*(f"T* const {base} = {_member(base)};" for base in self._bases), *scratch, *self._lines]
+        return [
+            "template <typename T>",
+            f"void {name}_step(const Row<T>& row, int64_t D) {{",
+            *(f"  {x}" for x in lines),
+            "}",
+        ]
+
+    def _print(self, loop: Loop) -> None:
+        self._text: dict[Node, str] = {}
+        for node in loop.running:
+            self._running(node)
+        for node in loop.numbers:
+            self._lines.append(f"const T s{node.number} = {self._expression(node)};")
+        vectors = [(place, node) for place, node in loop.stores if place.is_vector]
+        if loop.vectors or vectors or loop.reductions:
+            self._loop(loop, vectors)
+        for place, node in loop.stores:
+            if not place.is_vector:
+                self._lines.append(f"{_at(place)} {_assigns(place)} {self._value(node)};")
+
+    def _loop(self, loop: Loop, stores: list[tuple[Place, Node]]) -> None:
+        clauses = []
+        for op, clause in (("sum", "+"), ("largest", "max")):
+            names = ", ".join(f"s{each.number}" for each in loop.reductions if each.op == op)
+            if names:
+                self._lines += [f"T s{each.number} = {_START[op]};" for each in loop.reductions if each.op == op]
+                clauses.append(f"reduction({clause} : {names})")
+        self._lines += [f"PRAGMA(omp simd {' '.join(clauses)})", "for (int64_t i = 0; i < D; ++i) {"]
+        first = len(self._lines)
+        pending: dict[Node, list[Place]] = {}
+        for place, node in stores:
+            pending.setdefault(node, []).append(place)
+        self._overwritten = {_memory(place) for place, _ in stores if place.base.startswith("d_product")}
+        for node in loop.vectors:
+            self._vector(node, loop, node in pending)
+            for each in loop.reductions:
+                if each.operands[0] is node:
+                    name, value = f"s{each.number}", self._text[node]
+                    self._lines.append(
+                        f"{name} += {value};" if each.op == "sum" else f"{name} = larger({name}, {value});"
+                    )
+        # What is read is in variables by now, so that the order of stores does not matter.
+        for node, places in pending.items():
+            self._lines += [f"{_at(place)} {_assigns(place)} {self._value(node)};" for place in places]
+        self._lines[first:] = [f"  {line}" for line in self._lines[first:]]
+        self._lines.append("}")
+
+    def _vector(self, node: Node, loop: Loop, is_stored: bool) -> None:
+        if node in self._slot and node not in loop.saved:  # of an earlier loop
+            self._text[node] = self._slot[node]
+            return
+        text = self._expression(node)
+        is_overwritten = node.op == "load" and _memory(node.args[0]) in self._overwritten
+        often = self._uses.get(node, 0) > 1 or node in loop.saved or is_stored or is_overwritten
+        if often or len(text) > _LONGEST:
+            self._lines.append(f"const T v{node.number} = {text};")
+            text = f"v{node.number}"
+        self._text[node] = text
+        if node in loop.saved:
+            self._lines.append(f"{self._slot[node]} = {text};")
+
+    def _running(self, node: Node) -> None:
+        (of,) = node.operands
+        source = _at(of.args[0]) if of.op == "load" else self._slot[of]
+        order = "int64_t i = 0; i < D; ++i" if node.op == "running sum" else "int64_t i = D - 1; i >= 0; --i"
+        total = f"t{node.number}"
+        self._lines += [f"T {total} = 0;", f"for ({order}) {self._slot[node]} = {total} += {source};"]
+
+    def _value(self, node: Node) -> str:
+        if node.op in ("constant", "D"):
+            return "T(D)" if node.value is None else f"T({node.value!r})"
+        return self._text[node] if node.is_vector else f"s{node.number}"
+
+    def _expression(self, node: Node) -> str:
+        if node.op == "load":
+            return _at(node.args[0])
+        assert node.op not in ACROSS
+        return OPERATIONS[node.op].cpp.format(*map(self._value, node.operands))
+
+
+def _memory(place: Place) -> Place:
+    """The place without what it is to the program: a product, its kept value and its gradient share memory."""
+    return place._replace(base=_pointer(place))
+
+
+def _pointer(place: Place) -> str:
+    base = place.base.removeprefix("kept_")
+    return base.removeprefix("d_") if base.startswith("d_product") else base
+
+
+def _member(base: str) -> str:
+    """Where ``Row`` has the pointer."""
+    for name in ("product", "d_state", "state"):
+        if base.startswith(name):
+            return f"row.{name}s[{base.removeprefix(name)}]"
+    for name in ("d_child", "child"):
+        if base.startswith(name):
+            state, k = base.removeprefix(name).split("_")
+            return f"row.{name}ren[{state}][{k}]"
+    return f"row.{base}"
+
+
+def _at(place: Place) -> str:
+    terms = [f"{place.vectors} * D"] if place.vectors else []
+    terms += [str(place.numbers)] if place.numbers else []
+    terms += ["i"] if place.is_vector else []
+    return f"{_pointer(place)}[{' + '.join(terms) or 0}]"
+
+
+def _assigns(place: Place) -> str:
+    return "+=" if place.base.startswith(("d_child", "d_learned")) else "="
+
+
+def _in_place(kept: dict[Place, Node]) -> list[str]:
+    """Loops that replace products by their values, one for all neighbours with the same function."""
+    runs: list[tuple[str, Place, int]] = []
+    for place, node in sorted(kept.items()):
+        if runs and place.is_vector:
+            op, first, count = runs[-1]
+            if op == node.op and first._replace(vectors=first.vectors + count) == place:
+                runs[-1] = op, first, count + 1
+                continue
+        runs.append((node.op, place, 1))
+    lines = []
+    for op, place, count in runs:
+        text = f"{_at(place)} = {OPERATIONS[op].cpp.format(_at(place))};"
+        if place.is_vector:
+            lines.append("SIMD")
+            text = f"for (int64_t i = 0; i < {count} * D; ++i) {text}"
+        lines.append(text)
+    return lines

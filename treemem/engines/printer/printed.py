@@ -1,0 +1,199 @@
+"""The printed step of a cell: found once for a formula, and compiled once for a text."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from treemem.engines.printer.cpp import cpp_source
+from treemem.engines.printer.symbolic import StepError
+from treemem.engines.printer.trace import StepShape, trace_step
+from treemem.ops.cell import Product, State, cell_name
+from treemem.ops.native import Printed
+from treemem.ops.product_input import HiddenLayer
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PrintedStep:
+    """The step of nodes of one arity.
+
+    Attributes:
+        source: what is compiled.
+        learned: names of the cell's parameters that the step reads.
+        dropouts: rate and number of factors a row of each dropout.
+    """
+
+    source: Printed
+    learned: tuple[str, ...]
+    dropouts: tuple[tuple[float, int], ...]
+
+
+_printed: dict[Hashable, PrintedStep | StepError] = {}
+
+
+def printed_step(
+    cell: Any,
+    key: Hashable,
+    arity: int,
+    products: Sequence[Product],
+    widths: Mapping[str, int],
+    states: Mapping[str, tuple[int, ...]],
+) -> PrintedStep:
+    """Return the step of a cell.
+
+    Args:
+        cell: the cell, with ``step``.
+        key: its :func:`formula_key`.
+        arity: number of children.
+        products: of such nodes.
+        widths: outputs of each product.
+        states: shape of each state of a node.
+
+    Raises:
+        StepError: it cannot be printed. The log says it too, once.
+    """
+    key = (key, arity, tuple(widths.items()), tuple(states.items()))
+    if key not in _printed:
+        try:
+            _printed[key] = _print(cell, arity, products, widths, states)
+        except StepError as error:
+            _logger.warning("%s runs under autograd: %s", cell_name(cell), error)
+            _printed[key] = error
+    found = _printed[key]
+    if isinstance(found, StepError):
+        raise found
+    return found
+
+
+def _print(
+    cell: Any,
+    arity: int,
+    products: Sequence[Product],
+    widths: Mapping[str, int],
+    states: Mapping[str, tuple[int, ...]],
+) -> PrintedStep:
+    begin = time.perf_counter()
+    D = next(iter(states.values()))[-1]
+    parts = {
+        each.name: each.parts or [D] * (widths[each.name] // D) + [1] * (widths[each.name] % D) for each in products
+    }
+    of_products = {each.name: (each.source.copies(arity), tuple(parts[each.name])) for each in products}
+    read = [each.source.product for each in products if isinstance(each.source, HiddenLayer)]
+    parameters = dict(cell.named_parameters())
+    learned = _learned(cell, parameters, arity, of_products, states)
+    module = _Step(cell)
+
+    def step(products: State, children: State, *tensors: torch.Tensor) -> State:
+        given = {f"cell.{name}": value for name, value in zip(learned, tensors, strict=True)}
+        return torch.func.functional_call(module, given, (products, children))
+
+    shape = StepShape(arity, D, of_products, states, [tuple(parameters[name].shape) for name in learned], read)
+    program = trace_step(step, shape)
+    source = Printed(type(cell).__name__, cpp_source(program))
+    _logger.debug("printed %s of %d children in %.2f s", cell_name(cell), arity, time.perf_counter() - begin)
+    return PrintedStep(source, learned, program.dropouts)
+
+
+class _Step(torch.nn.Module):
+    """The step of a cell as a module, for ``functional_call``."""
+
+    def __init__(self, cell: Any) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, products: State, children: State) -> State:
+        return self.cell.step(products, children)  # type: ignore[no-any-return]
+
+
+def _learned(
+    cell: Any,
+    parameters: Mapping[str, torch.Tensor],
+    arity: int,
+    products: Mapping[str, tuple[int, tuple[int, ...]]],
+    states: Mapping[str, tuple[int, ...]],
+) -> tuple[str, ...]:
+    """Return the names of the parameters that a step reads.
+
+    Raises:
+        StepError: it reads a tensor that needs gradients and is not a parameter of the cell.
+    """
+    like = next(iter(parameters.values()), torch.empty(0))
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        given = {name: like.new_zeros(copies, sum(parts)) for name, (copies, parts) in products.items()}
+        children = {name: like.new_zeros(1, arity, *shape) for name, shape in states.items()}
+        found = cell.step(given, children)
+    names = {id(value): name for name, value in parameters.items()}
+    read: dict[str, None] = {}
+    for variable in _variables(value.grad_fn for value in found.values()):
+        if id(variable) not in names:
+            raise StepError("it reads a tensor that needs gradients and is not a parameter of the cell")
+        read[names[id(variable)]] = None
+    return tuple(name for name in parameters if name in read)
+
+
+def _variables(waiting: Iterator[Any]) -> Iterator[torch.Tensor]:
+    """Yield the leaves of autograd graphs."""
+    nodes, seen = list(waiting), set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        nodes += [following for following, _ in node.next_functions]
+
+
+_OWN = set(vars(torch.nn.Module())) - {"training"}
+
+
+def formula_key(cell: Any) -> Hashable:
+    """Return what a cell's formula may depend on: its class, its parts, and their attributes and shapes.
+
+    A cell with ``formula_key`` says it itself.
+    """
+    own = getattr(cell, "formula_key", None)
+    if own is not None:
+        return own()  # type: ignore[no-any-return]
+    return tuple(
+        (
+            name,
+            type(module),
+            tuple((key, plain(value)) for key, value in vars(module).items() if key not in _OWN),
+            tuple((key, None if value is None else value.shape) for key, value in module._parameters.items()),
+        )
+        for name, module in cell.named_modules()
+    )
+
+
+class _Same:
+    """An object that equals itself alone."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def plain(value: Any) -> Hashable:
+    """Return a value by which an attribute is compared: what it consists of, or the object itself."""
+    if value is None or isinstance(value, (bool, int, float, str, type)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return tuple(map(plain, value))
+    if isinstance(value, dict):
+        return tuple((key, plain(each)) for key, each in value.items())
+    if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.Tensor):
+        return type(value), plain(vars(value))
+    return _Same(value)

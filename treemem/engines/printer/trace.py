@@ -1,0 +1,314 @@
+"""From a step in plain torch to programs for one row, forward and backward.
+
+``make_fx`` traces the step together with its vector-Jacobian product. The graph then runs on symbols, and what it
+leaves in memory are the programs. They are run on random numbers, and must give what the step and autograd give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from treemem.engines.printer.operations import OPERATIONS
+from treemem.engines.printer.program import Node, Place, Program, evaluated, in_order
+from treemem.engines.printer.symbolic import StepError, SymbolicRun, Symbols
+from treemem.ops.cell import State
+
+Step = Callable[..., State]
+
+_TORCH_DECOMPOSES = (
+    *("sigmoid_backward", "tanh_backward", "threshold_backward", "elu", "elu_backward", "silu", "silu_backward"),
+    *("gelu", "gelu_backward", "softplus", "softplus_backward", "leaky_relu", "leaky_relu_backward", "hardtanh"),
+    *("hardtanh_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward", "mish"),
+    *("native_layer_norm", "native_layer_norm_backward", "_softmax_backward_data", "_log_softmax", "logsumexp"),
+    *("_log_softmax_backward_data", "addcmul", "addcdiv", "lerp", "addmm", "rsub", "glu", "glu_backward", "log_sigmoid_forward"),
+    *("log_sigmoid_backward", "masked_fill", "pow", "std", "var", "norm", "linalg_vector_norm", "mish_backward"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """What a step reads and writes of one row.
+
+    Attributes:
+        arity: number of children.
+        D: width of a vector.
+        products: copies, and sizes of the parts, of each product by name; a part has D numbers, or one.
+        states: shape of each state by name.
+        learned: shapes of the tensors that it reads beside, the same for all rows.
+        kept_products: names of products that other products read, so that the step leaves them alone.
+    """
+
+    arity: int
+    D: int
+    products: Mapping[str, tuple[int, tuple[int, ...]]]
+    states: Mapping[str, tuple[int, ...]]
+    learned: Sequence[tuple[int, ...]] = ()
+    kept_products: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """What is printed.
+
+    Attributes:
+        shape: of the step.
+        forward, backward: what is stored where.
+        kept: values that the forward pass leaves in the place of a product, for the backward pass.
+        dropouts: rate, and number of factors a row, of each dropout; the factors are side by side in ``mask``.
+    """
+
+    shape: StepShape
+    forward: dict[Place, Node]
+    backward: dict[Place, Node]
+    kept: dict[Place, Node]
+    dropouts: tuple[tuple[float, int], ...]
+
+
+class _Leaf(NamedTuple):
+    """A tensor that a step reads: where each entry of a row is, and at which position of a vector."""
+
+    shape: tuple[int, ...]
+    places: list[tuple[Place, int | None]]
+    is_shared: bool = False  # by all rows
+
+
+def trace_step(step: Step, shape: StepShape) -> StepProgram:
+    """Return the programs of ``step(products, children, *learned)``.
+
+    Args:
+        step: gets products ``[m * copies, width]`` and children ``[m, arity, ...]`` by name; returns states ``[m, ...]``.
+        shape: of what it reads and writes.
+
+    Raises:
+        StepError: it cannot be printed; the message says why.
+    """
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        return _traced(step, shape)
+
+
+def _traced(step: Step, shape: StepShape) -> StepProgram:
+    program = Program()
+    run = SymbolicRun(program, shape.D)
+    leaves, dropouts = _leaves(step, shape)
+    outputs = [_leaf(f"state{at}", (1, *size), shape.D) for at, size in enumerate(shape.states.values())]
+    incoming = [_leaf(f"d_state{at}", (1, *size), shape.D) for at, size in enumerate(shape.states.values())]
+    masks = [each for each in leaves if each.places and each.places[0][0].base == "mask"]
+    leaves = leaves[: len(leaves) - len(masks)]
+
+    def joint(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        own, rest = tensors[: len(leaves)], tensors[len(leaves) :]
+        gradients, factors = rest[: len(outputs)], rest[len(outputs) :]
+        with _Dropouts(list(factors)):
+            found = _call(step, shape, own)
+        reached = [(value, d) for value, d in zip(found, gradients, strict=True) if value.requires_grad]
+        wanted = torch.autograd.grad(
+            [value for value, _ in reached], own, [d for _, d in reached], allow_unused=True
+        )  # fmt: skip
+        return *found, *(torch.zeros_like(x) if d is None else d for x, d in zip(own, wanted, strict=True))
+
+    inputs = [*leaves, *incoming, *masks]
+    graph = _graph(joint, [_random(each, 1, at < len(leaves)) for at, each in enumerate(inputs)])
+    symbols = [_symbols(run, each) for each in inputs]
+    results = run.run(graph, symbols)
+    gradients = [
+        _Leaf(each.shape, [(_gradient(place), at) for place, at in each.places], each.is_shared) for each in leaves
+    ]
+    stored = [_stored(run, found, each) for found, each in zip(results, [*outputs, *gradients], strict=True)]
+    forward = {place: node for each in stored[: len(outputs)] for place, node in each.items()}
+    backward = {place: node for each in stored[len(outputs) :] for place, node in each.items()}
+    _check(joint, inputs, [*outputs, *gradients], forward | backward, shape.D)
+    left_alone = {f"d_product{at}" for at, name in enumerate(shape.products) if name in shape.kept_products}
+    backward = {place: node for place, node in backward.items() if place.base not in left_alone}
+    return _with_kept(program, StepProgram(shape, forward, backward, {}, dropouts))
+
+
+def _leaves(step: Step, shape: StepShape) -> tuple[list[_Leaf], tuple[tuple[float, int], ...]]:
+    """What the step reads: products, children, learned tensors, and the factors of its dropouts."""
+    leaves = [
+        _leaf(f"product{at}", (copies, sum(parts)), shape.D, parts)
+        for at, (copies, parts) in enumerate(shape.products.values())
+    ]
+    for at, size in enumerate(shape.states.values()):
+        leaves += [_leaf(f"child{at}_{k}", (1, 1, *size), shape.D) for k in range(shape.arity)]
+    vectors = numbers = 0
+    for size in shape.learned:
+        leaves.append(_leaf("learned", size, shape.D, start=(vectors, numbers))._replace(is_shared=True))
+        vectors, numbers = _end(leaves[-1], vectors, numbers)
+    with _Dropouts(None) as counted, torch.no_grad():
+        _call(step, shape, [_random(each, 1, False) for each in leaves])
+    vectors = numbers = 0
+    for _, size in counted.found:
+        leaves.append(_leaf("mask", size, shape.D, start=(vectors, numbers)))
+        vectors, numbers = _end(leaves[-1], vectors, numbers)
+    return leaves, tuple((rate, math.prod(size)) for rate, size in counted.found)
+
+
+def _call(step: Step, shape: StepShape, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    rest = list(tensors)
+    products = {name: rest.pop(0) for name in shape.products}
+    rows = len(rest[0]) if shape.arity else len(tensors[0]) // next(iter(shape.products.values()))[0]
+    children: State = {}
+    for name, size in shape.states.items():
+        own = [rest.pop(0) for _ in range(shape.arity)]
+        children[name] = torch.cat(own, 1) if own else tensors[0].new_zeros(rows, 0, *size)
+    found = step(products, children, *rest)
+    return [found[name] for name in shape.states]
+
+
+class _Dropouts(TorchFunctionMode):
+    """In the place of dropouts: products with given factors; without factors, their rates and shapes are noted."""
+
+    def __init__(self, factors: list[torch.Tensor] | None) -> None:
+        super().__init__()
+        self._factors = factors
+        self.found: list[tuple[float, tuple[int, ...]]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.nn.functional.dropout:
+            return func(*args, **(kwargs or {}))
+        x, rate, training = _dropout_arguments(*args, **(kwargs or {}))
+        if not training or not rate:
+            return x
+        if self._factors is None:
+            self.found.append((rate, tuple(x.shape)))
+            return x
+        return x * self._factors.pop(0)
+
+
+def _dropout_arguments(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    return input, p, training
+
+
+def _graph(joint: Callable[..., Any], example: Sequence[torch.Tensor]) -> torch.fx.Graph:
+    from torch._decomp import get_decompositions  # slow to import
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    aten = torch.ops.aten
+    table = get_decompositions([getattr(aten, name) for name in _TORCH_DECOMPOSES if hasattr(aten, name)])
+    try:
+        return make_fx(joint, decomposition_table=table)(*example).graph
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        if "data-dependent" in reason or "_local_scalar_dense" in reason:
+            raise StepError("it decides by the numbers in a tensor") from None
+        raise StepError(f"it cannot be traced: {reason}") from None
+
+
+def _leaf(
+    base: str, shape: tuple[int, ...], D: int, parts: Sequence[int] | None = None, start: tuple[int, int] = (0, 0)
+) -> _Leaf:
+    """The leaf at ``base``. By default a row consists of vectors of D numbers, and then of single ones."""
+    vectors, numbers = start
+    places: list[tuple[Place, int | None]] = []
+    width = shape[-1] if shape else 1
+    for _ in range(math.prod(shape[:-1])):
+        for size in parts or [D] * (width // D) + [1] * (width % D):
+            is_vector = size == D
+            place = Place(base, vectors, numbers, is_vector)
+            places += [(place, at) for at in range(D)] if is_vector else [(place, None)]
+            vectors, numbers = (vectors + 1, numbers) if is_vector else (vectors, numbers + 1)
+    return _Leaf(shape, places)
+
+
+def _end(leaf: _Leaf, vectors: int, numbers: int) -> tuple[int, int]:
+    distinct = {place for place, _ in leaf.places}
+    return vectors + sum(each.is_vector for each in distinct), numbers + sum(not each.is_vector for each in distinct)
+
+
+def _gradient(place: Place) -> Place:
+    return place._replace(base=f"d_{place.base}")
+
+
+def _random(leaf: _Leaf, rows: int, wanted: bool) -> torch.Tensor:
+    shape = leaf.shape if leaf.is_shared or not leaf.shape else (rows * leaf.shape[0], *leaf.shape[1:])
+    return torch.randn(shape, dtype=torch.float64).requires_grad_(wanted)
+
+
+def _symbols(run: SymbolicRun, leaf: _Leaf) -> Symbols:
+    entries = [run.symbol(run.program.load(place), at) for place, at in leaf.places]
+    return np.array(entries, np.int64).reshape(leaf.shape)
+
+
+def _stored(run: SymbolicRun, found: Symbols, leaf: _Leaf) -> dict[Place, Node]:
+    """What is stored at each place.
+
+    Raises:
+        StepError: the positions of a vector are not computed alike.
+    """
+    stored: dict[Place, Node] = {}
+    for symbol, (place, at) in zip(found.ravel().tolist(), leaf.places, strict=True):
+        node, position = run.node(symbol), int(run.positions(np.array(symbol)))
+        if stored.setdefault(place, node) is not node or position not in (0, 1 + (at or 0)):
+            raise StepError("the positions of a state are not computed alike")
+        if node.is_vector and not place.is_vector:
+            raise StepError("a number for the row depends on one position of a state")
+    if leaf.places and leaf.places[0][0].base.startswith(("d_child", "d_learned")):  # which are added to
+        return {place: node for place, node in stored.items() if node.value != 0}
+    return stored
+
+
+def _check(joint: Any, inputs: Sequence[_Leaf], results: Sequence[_Leaf], stored: dict[Place, Node], D: int) -> None:
+    """Compare the programs with the step and with autograd, on several rows of normal numbers.
+
+    Raises:
+        StepError: they differ.
+    """
+    rows = 3
+    given = [_random(each, rows, not each.places or "d_state" not in each.places[0][0].base) for each in inputs]
+    memory: dict[Place, torch.Tensor] = {}
+    for tensor, leaf in zip(given, inputs, strict=True):
+        flat = tensor.detach().reshape(1 if leaf.is_shared else rows, -1)
+        for column, (place, at) in enumerate(leaf.places):
+            width = D if place.is_vector else 1
+            memory.setdefault(place, torch.empty(len(flat), width, dtype=torch.float64))[:, at or 0] = flat[:, column]
+    values = evaluated(stored.values(), memory, D)
+    expected = joint(*given)
+    for tensor, leaf in zip(expected, results, strict=True):
+        flat = tensor.detach().reshape(1 if leaf.is_shared else rows, -1)
+        for column, (place, at) in enumerate(leaf.places):
+            if place not in stored:
+                found = torch.zeros(1, dtype=torch.float64)
+            else:
+                value = values[stored[place]]
+                found = value.expand(rows, value.shape[1])[:, (at or 0) if value.shape[1] > 1 else 0]
+                found = found.sum(0, keepdim=True) if leaf.is_shared else found
+            if not torch.allclose(found.expand(len(flat)), flat[:, column], rtol=1e-9, atol=1e-9, equal_nan=True):
+                raise StepError("a row does not depend on its own inputs alone, or the step is not the same each time")
+
+
+def _with_kept(program: Program, step: StepProgram) -> StepProgram:
+    """Let the backward pass read the states, and values that take the place of products that only they use."""
+    users: dict[Node, set[Node]] = {}
+    for node in in_order([*step.forward.values(), *step.backward.values()]):
+        for each in node.operands:
+            users.setdefault(each, set()).add(node)
+    stored = {*step.forward.values(), *step.backward.values()}
+    kept: dict[Place, Node] = {}
+    replaced: dict[Node, Node] = {}
+    for node, own in users.items():
+        if node.op == "load" and node.args[0].base.startswith("product") and len(own) == 1 and node not in stored:
+            (user,) = own
+            if user.op in OPERATIONS and OPERATIONS[user.op].inverts:
+                kept[node.args[0]] = user
+                replaced[user] = program.load(_kept(node.args[0]))
+    for place, node in step.forward.items():
+        if node not in replaced and node.operands:
+            replaced[node] = program.load(place)
+    backward = dict(zip(step.backward, program.rewritten(step.backward.values(), replaced), strict=True))
+    needed = {node.args[0] for node in in_order(backward.values()) if node.op == "load"}
+    kept = {place: node for place, node in kept.items() if _kept(place) in needed}
+    replaced = {node: program.load(_kept(place)) for place, node in kept.items()}
+    forward = dict(zip(step.forward, program.rewritten(step.forward.values(), replaced), strict=True))
+    return replace(step, forward=forward, backward=backward, kept=kept)
+
+
+def _kept(place: Place) -> Place:
+    return place._replace(base=f"kept_{place.base}")

@@ -1,0 +1,51 @@
+// The step of a cell for one row, as it is printed from the cell's formula: what it reads and writes.
+
+#pragma once
+
+#include <limits>
+
+#include "exponentials.h"
+
+namespace {
+
+constexpr int kMostStates = 4, kMostProducts = 12;
+
+// A row at its step. Pointers to gradients of children are never null.
+template <typename T>
+struct Row {
+  T* products[kMostProducts];       // of the first copy; the forward pass leaves what backward needs, backward gradients
+  T* states[kMostStates];
+  T* d_states[kMostStates];         // of the row
+  T* const* children[kMostStates];  // by child
+  T* const* d_children[kMostStates];  // to add to
+  T* mask;                          // factors of dropout
+  T* learned;
+  T* d_learned;                     // to add to
+  T* scratch;                       // as many vectors as the step says
+};
+
+// As torch: NaN if either is.
+template <typename T>
+inline T larger(T a, T b) {
+  return a < b || b != b ? b : a;
+}
+
+template <typename T>
+inline T smaller(T a, T b) {
+  return a > b || b != b ? b : a;
+}
+
+template <typename T>
+inline T sign(T x) {
+  return x != x ? x : T(T(0) < x) - T(x < T(0));
+}
+
+}  // namespace
+
+// The functions of a step, for the type that the compiler is told.
+#define STEP(forward, backward, vectors)                                               \
+  extern "C" {                                                                         \
+  void forward_row(const Row<REAL>* row, int64_t D) { forward<REAL>(*row, D); }        \
+  void backward_row(const Row<REAL>* row, int64_t D) { backward<REAL>(*row, D); }      \
+  const char* count_scratch(int64_t* count) { return *count = vectors, nullptr; }      \
+  }
