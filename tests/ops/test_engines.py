@@ -133,8 +133,7 @@ def hooked(layer: TreeNetwork) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
-        ("stack lstm queue", None, "StackTreeLSTMCell has no step in C\\+\\+ with its options"),
-        ("stack rnn own", None, "OwnStackTreeRNNCell has no step in C\\+\\+ with its options"),
+        ("stack rnn own", None, "OwnStackTreeRNNCell has no step of its own"),
         ("tree rnn", other_precision, "float32 or in float64, not in bfloat16"),
         ("tree rnn", two_precisions, "not in float32 and float64"),
         ("tree rnn", hooked, "TreeRNNCell has forward hooks, which would not fire"),
@@ -175,7 +174,9 @@ def test_the_native_engine_says_where_it_does_not_run(surroundings: Any, reason:
 
 def test_the_native_engine_refuses_a_users_cell() -> None:
     network = TreeNetwork(Mean(), vocabulary=VOCABULARY, embedding_size=3, engine="native")
-    with pytest.raises(RecipeError, match=r"Mean has no step in C\+\+; set the layer's engine to 'auto' or 'autograd'"):
+    with pytest.raises(
+        RecipeError, match=r"Mean has no step of its own; set the layer's engine to 'auto' or 'autograd'"
+    ):
         network(TreeBatch.from_forest(random_forest(seed=2, num_trees=2, size=9), VOCABULARY))
 
 

@@ -94,7 +94,11 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
         NotNative: the cell has no step that can be printed, or :func:`treemem.ops.native.why_not_native`.
     """
     if not runs_by(cell, "step"):
-        lacks = "has forward hooks, which would not fire" if hasattr(cell, "step") else "has no step of its own"
+        lacks = (
+            "has forward hooks, which would not fire"
+            if callable(getattr(cell, "step", None))
+            else "has no step of its own"
+        )
         raise NotNative(f"{cell_name(cell)} {lacks}")
     split: Any = cell.cell if isinstance(cell, GivenRows) else cell
     segments = schedule.leaf_segments
@@ -294,7 +298,7 @@ class _Run:
         for structure, (arity, step) in zip(structures, self._steps.items(), strict=True):
             rows = self._rows[arity]
             structure.arity, structure.rows, structure.num_products = arity, rows, len(step.products)
-            for at, product in enumerate(step.products):
+            for at in range(len(step.products)):
                 structure.products[at] = self._product(arity, at, tensors, found, given)
             structure.forward, structure.backward = (
                 ctypes.cast(getattr(step.library, name), ctypes.c_void_p).value

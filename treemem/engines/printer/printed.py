@@ -109,7 +109,7 @@ class _Step(torch.nn.Module):
         self.cell = cell
 
     def forward(self, products: State, children: State) -> State:
-        return self.cell.step(products, children)  # type: ignore[no-any-return]
+        return self.cell.step(products, children)
 
 
 def _learned(
@@ -161,7 +161,7 @@ def formula_key(cell: Any) -> Hashable:
     """
     own = getattr(cell, "formula_key", None)
     if own is not None:
-        return own()  # type: ignore[no-any-return]
+        return own()
     return tuple(
         (
             name,

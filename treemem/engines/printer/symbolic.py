@@ -1,18 +1,23 @@
-"""Runs a traced graph on arrays of symbols: each entry says which node of a program it is, and at which position.
+"""Runs a formula on symbols: entries of tensors, each of which is a node of a program at a position of a vector.
 
-So numpy resolves every view, and a sum knows whether it runs over children, which is an addition of nodes, or over the
-positions of a state, which is a reduction of one.
+Torch runs the formula on numbers, and its backward pass, and shows each operation. The same operation is then done on
+arrays of symbols. So numpy resolves every view, and a sum knows whether it runs over children, which is an addition of
+nodes, or over the positions of a vector, which is a reduction of one.
 """
 
 from __future__ import annotations
 
-import operator
+import math
+import traceback
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from treemem.engines.printer.operations import OF_ATEN
 from treemem.engines.printer.program import Node, Program
@@ -20,21 +25,43 @@ from treemem.engines.printer.program import Node, Program
 Symbols = NDArray[np.int64]
 """``node.number * (D + 1) + position + 1``; for a node without positions, ``node.number * (D + 1)``."""
 
+_DECOMPOSED = (
+    *("sigmoid_backward", "tanh_backward", "threshold_backward", "elu", "elu_backward", "silu", "silu_backward"),
+    *("gelu", "gelu_backward", "softplus", "softplus_backward", "leaky_relu", "leaky_relu_backward", "hardtanh"),
+    *("hardtanh_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward", "mish"),
+    *("mish_backward", "native_layer_norm", "native_layer_norm_backward", "_softmax_backward_data", "_log_softmax"),
+    *("_log_softmax_backward_data", "logsumexp", "addcmul", "addcdiv", "lerp", "addmm", "rsub", "glu", "glu_backward"),
+    *("log_sigmoid_forward", "log_sigmoid_backward", "masked_fill", "std", "var", "linalg_vector_norm"),
+)  # fmt: skip
+
 
 class StepError(Exception):
     """A step that cannot be printed; the message says why."""
 
 
-class SymbolicRun:
-    """Operations of aten on arrays of symbols.
+@cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    from torch._decomp import get_decompositions  # slow to import
+
+    return get_decompositions([getattr(torch.ops.aten, name) for name in _DECOMPOSED])
+
+
+class SymbolicRun(TorchDispatchMode):
+    """A block in which operations on known tensors are done on symbols, too.
 
     Args:
         program: gets the nodes.
-        D: width of a state.
+        D: width of a vector.
+
+    Raises:
+        StepError: in the block, at an operation that cannot be printed.
     """
 
     def __init__(self, program: Program, D: int) -> None:
+        super().__init__()
         self.program, self.D, self._base = program, D, D + 1
+        self._known: dict[tuple[Any, ...], Symbols] = {}
+        self._alive: list[torch.Tensor] = []  # so that no other tensor takes the memory
 
     def symbol(self, node: Node, position: int | None = None) -> int:
         return node.number * self._base + (0 if position is None else position + 1)
@@ -46,52 +73,63 @@ class SymbolicRun:
         """Return the positions from 1 on; 0 for none."""
         return symbols % self._base
 
-    def run(self, graph: torch.fx.Graph, inputs: Sequence[Symbols]) -> list[Symbols]:
-        """Return the outputs of a graph.
+    def know(self, tensor: torch.Tensor, symbols: Symbols) -> None:
+        """Say which symbols are the entries of a tensor."""
+        self._alive.append(tensor)
+        self._known[_where(tensor)] = symbols
 
-        Raises:
-            StepError: it has an operation that cannot be printed.
-        """
-        known: dict[torch.fx.Node, Any] = {}
-        given = iter(inputs)
-        for node in graph.nodes:
-            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
-            if node.op == "placeholder":
-                known[node] = next(given)
-            elif node.op == "output":
-                return [self._symbols(each) for each in args[0]]
-            elif node.op == "get_attr":
-                known[node] = self._literal(node, getattr(graph.owning_module, node.target))
-            elif node.target is operator.getitem:
-                known[node] = args[0][args[1]]
-            else:
-                try:
-                    known[node] = self._call(node, args, kwargs)
-                except StepError as error:
-                    raise StepError(f"{error}{_line(node)}") from None
-        raise AssertionError("a graph has an output")
+    def symbols(self, values: Any) -> Symbols:
+        """Return an array of symbols, of a tensor, of numbers, or of symbols."""
+        if isinstance(values, torch.Tensor):
+            if _where(values) not in self._known:
+                raise StepError("it reads a tensor that is neither a parameter nor a buffer of the cell; register it")
+            return self._known[_where(values)]
+        if isinstance(values, (np.ndarray, np.int64)) and values.dtype == np.int64:
+            return np.asarray(values)
+        values = np.asarray(values, np.float64)
+        found = np.array([self._constant(each) for each in values.flat], np.int64)
+        return found.reshape(values.shape)
 
-    def _literal(self, node: torch.fx.Node, value: torch.Tensor) -> Symbols:
-        if not all("lift_fresh" in str(each.target) for each in node.users):
-            raise StepError("it reads a tensor that is neither a parameter nor a buffer of the cell; register it")
-        return self._symbols(value.double().numpy())
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _decompositions():
+            with self:
+                return _decompositions()[func](*args, **kwargs)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:  # it consists of others
+                return func.decompose(*args, **kwargs)
+        try:
+            found = func(*args, **kwargs)
+            shape = tuple(found.shape) if isinstance(found, torch.Tensor) else ()
+            symbols = self._operation(func, shape, args, kwargs)
+        except StepError as error:
+            raise StepError(f"{error}{_line()}") from None
+        several = isinstance(found, (tuple, list))
+        for tensor, own in zip(found if several else [found], symbols if several else [symbols], strict=True):
+            self.know(tensor, own)
+        return found
 
-    def _call(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
-        target: Any = node.target
-        name = target._schema.name.removeprefix("aten::")
-        value = node.meta.get("val")
-        shape = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+    def _operation(self, func: Any, shape: tuple[int, ...], args: Any, kwargs: Any) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        if func._schema.is_mutable:
+            raise StepError("it writes in place")
         if name in OF_ATEN:
             if kwargs.get("alpha", 1) != 1:
                 args = (args[0], self.pointwise("mul", args[1], kwargs["alpha"]))
             return self.pointwise(OF_ATEN[name], *args)
-        if name in VIEWS:
-            return VIEWS[name](shape, *(self._symbols(each) if _is_symbols(each) else each for each in args), **kwargs)
         if name in FILLED:
             return np.full(shape, self._constant(FILLED[name](*args)))
+        if name == "lift_fresh":
+            return self.symbols(args[0].double().numpy())
+        if name in VIEWS:
+            first, *others = args
+            several = isinstance(first, (tuple, list))
+            return VIEWS[name](
+                shape, [*map(self.symbols, first)] if several else self.symbols(first), *others, **kwargs
+            )
         method = getattr(self, f"_aten_{name.lstrip('_')}", None)
         if method is None:
-            raise StepError(f"the operation {name} cannot be printed")
+            raise StepError(REFUSED.get(name, f"the operation {name} cannot be printed"))
         return method(shape, *args, **kwargs)
 
     def _constant(self, value: float) -> int:
@@ -101,14 +139,6 @@ class SymbolicRun:
             return self.symbol(self.program.of("div", self.program.constant(1), self.program.width))
         return self.symbol(self.program.constant(value))
 
-    def _symbols(self, values: Any) -> Symbols:
-        """Return an array of symbols; numbers become constants."""
-        if isinstance(values, (np.ndarray, np.int64)) and values.dtype == np.int64:
-            return np.asarray(values)
-        values = np.asarray(values, np.float64)
-        found = np.array([self._constant(each) for each in values.flat], np.int64)
-        return found.reshape(values.shape)
-
     # Pointwise operations, and those over dimensions.
 
     def pointwise(self, op: str, *given: Any) -> Symbols:
@@ -117,7 +147,7 @@ class SymbolicRun:
         Raises:
             StepError: entries at different positions of a state meet.
         """
-        arrays = np.broadcast_arrays(*map(self._symbols, given))
+        arrays = np.broadcast_arrays(*map(self.symbols, given))
         positions = [self.positions(each) for each in arrays]
         position = np.maximum.reduce(positions)
         if any(((each != 0) & (each != position)).any() for each in positions):
@@ -138,20 +168,21 @@ class SymbolicRun:
             keepdim: whether they stay, with size 1.
             fold, across: the operation on two nodes, and that on the positions of one.
         """
-        array = self._symbols(array)
+        array = self.symbols(array)
         over = sorted(d % array.ndim for d in (range(array.ndim) if dims in (None, []) else np.atleast_1d(dims)))
         rest = [d for d in range(array.ndim) if d not in over]
-        flat = array.transpose(*rest, *over).reshape(*(array.shape[d] for d in rest), -1)
+        kept = tuple(array.shape[d] for d in rest)
+        flat = array.transpose(*rest, *over).reshape(*kept, math.prod(array.shape[d] for d in over))
         position = self.positions(flat)
         if not flat.shape[-1]:
-            found = np.full(flat.shape[:-1], self._constant(0.0))
+            found = np.full(kept, self._constant(0.0))
         elif ((position == 0) | (position == position.max(-1, keepdims=True))).all() and flat.shape[-1] != self.D:
             found = flat[..., 0]
             for at in range(1, flat.shape[-1]):
                 found = self.pointwise(fold, found, flat[..., at])
         else:
-            found = np.empty(flat.shape[:-1], np.int64)
-            for at in np.ndindex(found.shape):
+            found = np.empty(kept, np.int64)
+            for at in np.ndindex(kept):
                 found[at] = self._total(flat[at], fold, across)
         return np.expand_dims(found, tuple(over)) if keepdim else found
 
@@ -187,7 +218,7 @@ class SymbolicRun:
         return self.symbol(self.program.constant(count))
 
     def _running(self, array: Any, dim: int) -> Symbols:
-        moved = np.moveaxis(self._symbols(array), dim, -1)
+        moved = np.moveaxis(self.symbols(array), dim, -1)
         found = np.empty(moved.shape, np.int64)
         everywhere = np.arange(1, self.D + 1)
         for at in np.ndindex(moved.shape[:-1]):
@@ -203,10 +234,10 @@ class SymbolicRun:
 
     # Operations that are neither one node an entry nor a view.
 
-    def _aten_to_copy(self, shape: Any, x: Any, dtype: Any = torch.float64, **_: Any) -> Any:
+    def _aten_to_copy(self, shape: Any, x: Any, dtype: Any = torch.float64, **_: Any) -> Symbols:
         if dtype != torch.float64:
             raise StepError(f"it casts to {str(dtype).removeprefix('torch.')}")
-        return x
+        return self.symbols(x)
 
     def _aten_sum(self, shape: Any, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Symbols:
         return self.reduced(x, dims, keepdim, "add", "sum")
@@ -219,19 +250,19 @@ class SymbolicRun:
 
     def _aten_mean(self, shape: Any, x: Any, dims: Any = None, keepdim: bool = False, **_: Any) -> Symbols:
         total = self._aten_sum(shape, x, dims, keepdim)
-        return self.pointwise("div", total, np.array(self._count(np.size(x) // max(1, np.size(total)))))
+        return self.pointwise("div", total, np.array(self._count(x.numel() // max(1, total.size))))
 
     def _aten_var_mean(self, shape: Any, x: Any, dims: Any = None, correction: float = 1, keepdim: bool = False) -> Any:
         mean = self._aten_mean(shape, x, dims, True)
         centred = self.pointwise("sub", x, mean)
         square = self._aten_sum(shape, self.pointwise("mul", centred, centred), dims, True)
-        count = np.array(self._count(np.size(x) // max(1, np.size(mean))))
+        count = np.array(self._count(x.numel() // max(1, mean.size)))
         variance = self.pointwise("div", square, self.pointwise("sub", count, float(correction)))
-        dims = tuple(np.atleast_1d(dims if dims is not None else range(np.ndim(x))))
+        dims = tuple(np.atleast_1d(dims if dims is not None else range(x.ndim)))
         return (variance, mean) if keepdim else (variance.squeeze(dims), mean.squeeze(dims))
 
     def _aten_softmax(self, shape: Any, x: Any, dim: int, half: bool) -> Symbols:
-        x = self._symbols(x)
+        x = self.symbols(x)
         if any(self.node(each).op not in ("sigmoid", "tanh") for each in x.flat):  # those are at most 1
             x = self.pointwise("sub", x, self._aten_amax(shape, x, [dim], True))
         weights = self.pointwise("exp", x)
@@ -241,6 +272,7 @@ class SymbolicRun:
         return self._running(x, dim)
 
     def _aten_mm(self, shape: Any, a: Any, b: Any) -> Symbols:
+        a, b = self.symbols(a), self.symbols(b)
         return self._aten_sum(shape, self.pointwise("mul", a[..., :, :, None], b[..., None, :, :]), [-2])
 
     _aten_bmm = _aten_mm
@@ -249,7 +281,7 @@ class SymbolicRun:
         return self.pointwise("max", x, 0.0)
 
     def _aten_clamp(self, shape: Any, x: Any, least: Any = None, most: Any = None) -> Symbols:
-        x = self._symbols(x) if least is None else self.pointwise("max", x, least)
+        x = self.symbols(x) if least is None else self.pointwise("max", x, least)
         return x if most is None else self.pointwise("min", x, most)
 
     def _aten_square(self, shape: Any, x: Any) -> Symbols:
@@ -262,7 +294,7 @@ class SymbolicRun:
         return self.pointwise("div", 1.0, self.pointwise("sqrt", x))
 
     def _aten_constant_pad_nd(self, shape: Any, x: Any, pad: Sequence[int], value: float = 0) -> Symbols:
-        x = self._symbols(x)
+        x = self.symbols(x)
         found = np.full(shape, self._constant(value))
         source, target = [slice(None)] * x.ndim, [slice(None)] * x.ndim
         for at in range(len(pad) // 2):  # a negative one cuts off
@@ -280,18 +312,21 @@ class SymbolicRun:
 
     def _put(self, values: Any, shape: Any, where: Any) -> Symbols:
         found = np.full(shape, self._constant(0.0))
-        found[where] = self._symbols(values)
+        found[where] = self.symbols(values)
         return found
 
 
-def _is_symbols(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.int64))
+def _where(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What a tensor has in common with its views of the same entries, such as those that autograd keeps."""
+    memory = tensor.untyped_storage().data_ptr() if tensor.numel() else 0
+    return memory, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
 
-def _line(node: torch.fx.Node) -> str:
-    """Return where in the user's file an operation stands, if it is known."""
-    trace = [each for each in (node.stack_trace or "").splitlines() if each.strip().startswith("File")]
-    return f" ({trace[-1].strip()})" if trace else ""
+def _line() -> str:
+    """Return where the formula stands: the last line that is not of torch or of this package."""
+    own = str(Path(__file__).parent), str(Path(torch.__file__).parent)
+    lines = [each for each in traceback.extract_stack() if not each.filename.startswith((*own, "<"))]
+    return f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno}: {lines[-1].line})" if lines else ""
 
 
 def _at(dim: int, ndim: int, what: Any) -> tuple[Any, ...]:
@@ -315,7 +350,7 @@ def _same(shape: Any, x: Any, *_: Any, **__: Any) -> Any:
 
 VIEWS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _reshaped),
-    **dict.fromkeys(("clone", "detach", "alias", "lift_fresh_copy", "lift_fresh", "contiguous"), _same),
+    **dict.fromkeys(("clone", "detach", "alias", "contiguous"), _same),
     "expand": lambda shape, x, *_, **__: np.broadcast_to(x, shape),
     "permute": lambda shape, x, dims: x.transpose(dims),
     "transpose": lambda shape, x, a, b: x.swapaxes(a, b),
@@ -328,6 +363,12 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "split_with_sizes": _split,
     "split": _split,
     "flip": lambda shape, x, dims: np.flip(x, dims),
+}
+
+REFUSED = {
+    "_local_scalar_dense": "it decides by the numbers in a tensor",
+    "addmm": "it multiplies by a matrix",
+    **dict.fromkeys(("rand_like", "randn_like", "bernoulli", "rand", "randn"), "it draws random numbers"),
 }
 
 FILLED: dict[str, Callable[..., float]] = {

@@ -1,7 +1,7 @@
 """From a step in plain torch to programs for one row, forward and backward.
 
-``make_fx`` traces the step together with its vector-Jacobian product. The graph then runs on symbols, and what it
-leaves in memory are the programs. They are run on random numbers, and must give what the step and autograd give.
+The step and its vector-Jacobian product run once, on symbols. What they leave in memory are the programs. They are run
+on random numbers, and must give what the step and autograd give.
 """
 
 from __future__ import annotations
@@ -21,15 +21,6 @@ from treemem.engines.printer.symbolic import StepError, SymbolicRun, Symbols
 from treemem.ops.cell import State
 
 Step = Callable[..., State]
-
-_TORCH_DECOMPOSES = (
-    *("sigmoid_backward", "tanh_backward", "threshold_backward", "elu", "elu_backward", "silu", "silu_backward"),
-    *("gelu", "gelu_backward", "softplus", "softplus_backward", "leaky_relu", "leaky_relu_backward", "hardtanh"),
-    *("hardtanh_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward", "mish"),
-    *("native_layer_norm", "native_layer_norm_backward", "_softmax_backward_data", "_log_softmax", "logsumexp"),
-    *("_log_softmax_backward_data", "addcmul", "addcdiv", "lerp", "addmm", "rsub", "glu", "glu_backward", "log_sigmoid_forward"),
-    *("log_sigmoid_backward", "masked_fill", "pow", "std", "var", "norm", "linalg_vector_norm", "mish_backward"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,7 @@ def trace_step(step: Step, shape: StepShape) -> StepProgram:
     """Return the programs of ``step(products, children, *learned)``.
 
     Args:
-        step: gets products ``[m * copies, width]`` and children ``[m, arity, ...]`` by name; returns states ``[m, ...]``.
+        step: gets products ``[m * copies, width]`` and children ``[m, arity, ...]`` by name, returns states.
         shape: of what it reads and writes.
 
     Raises:
@@ -115,13 +106,17 @@ def _traced(step: Step, shape: StepShape) -> StepProgram:
         return *found, *(torch.zeros_like(x) if d is None else d for x, d in zip(own, wanted, strict=True))
 
     inputs = [*leaves, *incoming, *masks]
-    graph = _graph(joint, [_random(each, 1, at < len(leaves)) for at, each in enumerate(inputs)])
-    symbols = [_symbols(run, each) for each in inputs]
-    results = run.run(graph, symbols)
+    given = [_random(each, 1, at < len(leaves)) for at, each in enumerate(inputs)]
+    for tensor, leaf in zip(given, inputs, strict=True):
+        run.know(tensor, _symbols(run, leaf))
+    with run:
+        results = joint(*given)
     gradients = [
         _Leaf(each.shape, [(_gradient(place), at) for place, at in each.places], each.is_shared) for each in leaves
     ]
-    stored = [_stored(run, found, each) for found, each in zip(results, [*outputs, *gradients], strict=True)]
+    stored = [
+        _stored(run, run.symbols(found), each) for found, each in zip(results, [*outputs, *gradients], strict=True)
+    ]
     forward = {place: node for each in stored[: len(outputs)] for place, node in each.items()}
     backward = {place: node for each in stored[len(outputs) :] for place, node in each.items()}
     _check(joint, inputs, [*outputs, *gradients], forward | backward, shape.D)
@@ -185,21 +180,6 @@ class _Dropouts(TorchFunctionMode):
 
 def _dropout_arguments(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     return input, p, training
-
-
-def _graph(joint: Callable[..., Any], example: Sequence[torch.Tensor]) -> torch.fx.Graph:
-    from torch._decomp import get_decompositions  # slow to import
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    aten = torch.ops.aten
-    table = get_decompositions([getattr(aten, name) for name in _TORCH_DECOMPOSES if hasattr(aten, name)])
-    try:
-        return make_fx(joint, decomposition_table=table)(*example).graph
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        if "data-dependent" in reason or "_local_scalar_dense" in reason:
-            raise StepError("it decides by the numbers in a tensor") from None
-        raise StepError(f"it cannot be traced: {reason}") from None
 
 
 def _leaf(
