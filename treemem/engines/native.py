@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch.nn.functional import dropout
 
+from treemem.engines.printer.cut import cut_cell
 from treemem.engines.printer.printed import PrintedStep, formula_key, printed_step
 from treemem.engines.printer.symbolic import StepError
 from treemem.ops import native
-from treemem.ops.cell import Cell, Product, State, cell_name, leaf_products, leaf_states, runs_by
+from treemem.ops.cell import Cell, Product, State, cell_name, leaf_products, leaf_states
 from treemem.ops.given_rows import GivenRows
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import TYPE_NAMES, Printed, native_library, why_not_native
@@ -35,7 +36,8 @@ class _Product(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("source", "copies", "outputs", "inputs", "features", "read")),
         *((name, ctypes.c_void_p) for name in ("set_of_kind", "weight", "bias", "mask", "values", "gradient")),
-        *((name, ctypes.c_void_p) for name in ("d_weight", "d_bias")),
+        *((name, ctypes.c_void_p) for name in ("d_weight", "d_bias", "gather", "spread")),
+        ("num_scratch", ctypes.c_int64),
     )
 
 
@@ -55,7 +57,7 @@ class _Problem(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("num_rows", "num_leaves", "num_given", "num_levels", "num_arities")),
-        *((name, ctypes.c_int64) for name in ("num_states", "num_threads", "hidden_size")),
+        *((name, ctypes.c_int64) for name in ("num_states", "num_threads", "hidden_size", "num_features")),
         *((name, ctypes.c_void_p) for name in ("segments", "segments_of_level", "child", "gemm", "arities")),
         ("widths", ctypes.c_int64 * _MOST_STATES),
         ("states", ctypes.c_void_p * _MOST_STATES),
@@ -93,29 +95,30 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     Raises:
         NotNative: the cell has no step that can be printed, or :func:`treemem.ops.native.why_not_native`.
     """
-    if not runs_by(cell, "step"):
-        lacks = (
-            "has forward hooks, which would not fire"
-            if callable(getattr(cell, "step", None))
-            else "has no step of its own"
-        )
-        raise NotNative(f"{cell_name(cell)} {lacks}")
-    split: Any = cell.cell if isinstance(cell, GivenRows) else cell
-    segments = schedule.leaf_segments
-    given = [each for each in segments if not leaf_products(split) or each.kind == GIVEN]
-    weights = {key: pair for key, pair in split.weights().items() if pair[0].dim() == 3}
-    features = (leaf_inputs if len(given) < len(segments) else None, inner_inputs)
-    _check([each for each in (*features, *chain(*weights.values())) if each is not None])
+    split: Any = cell
+    own: Any = cell.cell if isinstance(cell, GivenRows) else cell
+    if not isinstance(own, torch.nn.Module):
+        raise NotNative(f"{cell_name(cell)} is not an nn.Module")
+    if any(each._forward_hooks or each._forward_pre_hooks for each in own.modules()):
+        raise NotNative(f"{cell_name(cell)} has forward hooks, which would not fire")
+    is_split = callable(getattr(own, "step", None))
+    given = [each for each in schedule.leaf_segments if each.kind == GIVEN or not (is_split and leaf_products(split))]
+    features = (leaf_inputs if len(given) < len(schedule.leaf_segments) else None, inner_inputs)
+    _check([*(each for each in features if each is not None), *own.parameters()])
     leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in given])
-    if len(schedule.levels) < 2 and len(given) == len(segments):
+    if len(schedule.levels) < 2 and len(given) == len(schedule.leaf_segments):
         return leaves
-    tensors = _Tensors(features, leaves, {}, weights)
-    _check([each for each in tensors.flat() if each is not None])
-    steps = _steps(split, schedule, tensors)
-    names = dict.fromkeys(name for each in steps.values() for name in each.printed.learned)
-    tensors = tensors._replace(learned={name: split.get_parameter(name) for name in names})
+    if len(leaves) > _MOST_STATES:
+        raise NotNative(f"{cell_name(cell)} has {len(leaves)} states; C++ takes {_MOST_STATES}")
+    try:
+        formulas, weights = (_split if is_split else _cut)(own, schedule, leaves, inner_inputs)
+    except StepError as error:
+        raise NotNative(f"{cell_name(cell)} cannot be printed: {error}") from None
+    names = dict.fromkeys(name for each in formulas.values() for name in each.printed.learned)
+    tensors = _Tensors(features, leaves, {name: own.get_parameter(name) for name in names}, weights)
     flat = [None if each is None else each.contiguous() for each in tensors.flat()]
-    run = _Run(steps, schedule, tensors)
+    _check([each for each in flat if each is not None])
+    run = _Run(formulas, schedule, tensors)
     run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in flat)
     return dict(zip(leaves, _Levels.apply(run, *flat), strict=True))
 
@@ -155,52 +158,103 @@ class _Tensors(NamedTuple):
         )
 
 
-class _Step(NamedTuple):
-    """The step of the rows of an arity: as it is printed, the compiled functions, and the products before it."""
+class _Formula(NamedTuple):
+    """What rows of an arity compute: their products in order, and the step after them.
 
-    printed: PrintedStep
-    library: ctypes.CDLL
-    products: Sequence[Product]
-
-
-def _steps(cell: Any, schedule: Schedule, tensors: _Tensors) -> dict[int, _Step]:
-    """The step of each arity, in ascending order.
-
-    Raises:
-        NotNative: a step cannot be printed or compiled.
+    Attributes:
+        products: of the cell.
+        printed: the step.
+        read: names of products whose results later products read.
     """
-    like = next(iter(tensors.leaves.values()))
-    states = {name: tuple(value.shape[1:]) for name, value in tensors.leaves.items()}
+
+    products: Sequence[Product]
+    printed: PrintedStep
+    read: Sequence[str]
+
+
+class _PrintedInputs(NamedTuple):
+    """What a product of a user's cell multiplies."""
+
+    gather: PrintedStep
+    num_copies: int
+    features: bool = False  # they are gathered too
+
+    def copies(self, arity: int) -> int:
+        return self.num_copies
+
+
+Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+
+def _split(
+    cell: Any, schedule: Schedule, leaves: State, inputs: torch.Tensor | None
+) -> tuple[dict[int, _Formula], Weights]:
+    """The formulas of a cell in the split form by arity, in ascending order, and its weights by key."""
+    weights = {key: pair for key, pair in cell.weights().items() if pair[0].dim() == 3}
+    states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
+    key, found = formula_key(cell), {}
+    for arity in _kinds(cell, schedule):
+        products = cell.products(arity) if arity else leaf_products(cell)
+        widths = {each.name: weights[each.weights][0].shape[1] for each in products}
+        read = [each.source.product for each in products if isinstance(each.source, HiddenLayer)]
+        found[arity] = _Formula(products, printed_step(cell, key, arity, products, widths, states), read)
+    return found, weights
+
+
+def _cut(
+    cell: Any, schedule: Schedule, leaves: State, inputs: torch.Tensor | None
+) -> tuple[dict[int, _Formula], Weights]:
+    """The same of a user's cell, cut at its products."""
+    states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
+    width = None if inputs is None else inputs.shape[1]
+    key, found = formula_key(cell), {}
+    weights: Weights = {}
+    for arity, kinds in _kinds(cell, schedule).items():
+        cuts = {kind: cut_cell(cell, key, arity, kind, states, width) for kind in kinds}
+        first = cuts[kinds[0]]
+        if any(each.structure() != first.structure() for each in cuts.values()):
+            raise StepError(f"its kinds of {arity} children have different formulas")
+        if len(first.products) > _MOST_PRODUCTS:
+            raise StepError(f"it has {len(first.products)} matrix products; C++ takes {_MOST_PRODUCTS}")
+        products = []
+        for at, product in enumerate(first.products):
+            sets = list(dict.fromkeys(each.products[at].names() for each in cuts.values()))
+            set_of_kind = {kind: sets.index(each.products[at].names()) for kind, each in cuts.items()}
+            source: Any = _PrintedInputs(product.gather, product.copies)
+            name, several = f"{arity} {at}", len(sets) > 1
+            products.append(Product(f"product{at}", name, source, set_of_kind if several else None))
+            maps = [_map(cell, each) for each in sets]
+            weights[name] = torch.stack([each[0] for each in maps]), torch.stack([each[1] for each in maps])
+        read = [f"product{at}" for at, each in enumerate(first.products) if each.is_read]
+        found[arity] = _Formula(products, first.step, read)
+    return found, weights
+
+
+def _map(cell: torch.nn.Module, names: Sequence[tuple[str, bool, str | None]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight ``[outputs, inputs]`` and bias ``[outputs]`` of maps side by side."""
+    weights, biases = [], []
+    for name, is_turned, bias in names:
+        weight = cell.get_parameter(name)
+        weights.append(weight.t() if is_turned else weight)
+        biases.append(weight.new_zeros(len(weights[-1])) if bias is None else cell.get_parameter(bias))
+    return torch.cat(weights), torch.cat(biases)
+
+
+def _kinds(cell: Any, schedule: Schedule) -> dict[int, list[int]]:
+    """The kinds of the rows that take a step, by arity; both in ascending order."""
+    runs_leaves = callable(getattr(cell, "step", None)) and bool(leaf_products(cell))
+    segments = [each for level in schedule.levels for each in level.segments]
+    found = sorted({(each.arity, each.kind) for each in segments if each.arity or (runs_leaves and each.kind != GIVEN)})
+    return {arity: [kind for own, kind in found if own == arity] for arity, _ in found}
+
+
+def _compiled(source: Path | Printed, like: torch.Tensor) -> Any:
     if product_function(like.dtype) is None:
         raise NotNative("torch exports no matrix product to C++")
-    if len(states) > _MOST_STATES:
-        raise NotNative(f"{cell_name(cell)} has {len(states)} states; C++ takes {_MOST_STATES}")
-    key, found = formula_key(cell), {}
-    for arity in sorted({each.arity for level in _levels(cell, schedule) for each in level}):
-        products = cell.products(arity) if arity else leaf_products(cell)
-        if len(products) > _MOST_PRODUCTS:
-            raise NotNative(f"{cell_name(cell)} has {len(products)} matrix products; C++ takes {_MOST_PRODUCTS}")
-        widths = {each.name: tensors.weights[each.weights][0].shape[1] for each in products}
-        try:
-            printed = printed_step(cell, key, arity, products, widths, states)
-        except StepError as error:
-            raise NotNative(f"the step of {cell_name(cell)} cannot be printed: {error}") from None
-        found[arity] = _Step(printed, _compiled(printed.source, like), products)
-    return found
-
-
-def _compiled(source: Path | Printed, like: torch.Tensor) -> ctypes.CDLL:
     library = native_library(source, [like], f"REAL={TYPE_NAMES[like.dtype]}")
     if library is None:
         raise NotNative("compiling failed, as a warning has said")
     return library
-
-
-def _levels(cell: Any, schedule: Schedule) -> Iterator[list[Any]]:
-    """The segments of each level whose rows take a step."""
-    runs_leaves = bool(leaf_products(cell))
-    for level in schedule.levels:
-        yield [each for each in level.segments if each.arity or (runs_leaves and each.kind != GIVEN)]
 
 
 class _Run:
@@ -211,23 +265,27 @@ class _Run:
         tensors: for the structure of what it reads.
     """
 
-    def __init__(self, steps: dict[int, _Step], schedule: Schedule, tensors: _Tensors) -> None:
+    def __init__(self, formulas: dict[int, _Formula], schedule: Schedule, tensors: _Tensors) -> None:
         first = next(iter(tensors.leaves.values()))
         self.train = False
         self.tensors = tensors
         self._dtype = first.dtype
         self._library: Any = _compiled(_SOURCE, first)
-        self._steps = steps
+        compiled = (ctypes.c_int64 * 4)()
+        self._library.sizes(compiled)
+        assert [*compiled] == [ctypes.sizeof(each) for each in (_Product, _Arity, _Problem, _Gradients)]
+        self._formulas = formulas
         self._widths = [int(np.prod(value.shape[1:])) for value in tensors.leaves.values()]
         self._num_given, self._hidden_size = len(first), first.shape[-1]
         self._num_rows, self._num_leaves, self._child = schedule.num_rows, schedule.num_leaf_rows, schedule.child
         levels = [
-            [each for each in level.segments if each.arity in steps and each.kind != GIVEN] for level in schedule.levels
+            [each for each in level.segments if each.arity in formulas and each.kind != GIVEN]
+            for level in schedule.levels
         ]
         self._segments_of_level = np.array([len(level) for level in levels], np.int64)
         self._segments = np.fromiter(chain.from_iterable(chain.from_iterable(levels)), np.int64).reshape(-1, 5)
         sizes, arities = self._segments[:, 1] - self._segments[:, 0], self._segments[:, 3]
-        self._rows = {arity: int(sizes[arities == arity].sum()) for arity in steps}
+        self._rows = {arity: int(sizes[arities == arity].sum()) for arity in formulas}
         self._num_kinds = int(self._segments[:, 2].max()) + 1
         threads = int(sizes[arities > 0].sum()) // (_ROWS_PER_THREAD * max(1, len(levels) - 1))
         self._num_threads = max(1, min(torch.get_num_threads(), threads))
@@ -281,7 +339,7 @@ class _Run:
             self._library.end_backward(begun)
         for arity, of_threads in self._d_learned.items() if learns else ():
             total = of_threads.sum(0)
-            for name in self._steps[arity].printed.learned:
+            for name in self._formulas[arity].printed.learned:
                 own, total = total.tensor_split([found.learned[name].numel()])
                 found.learned[name].add_(own.view_as(found.learned[name]))
         return found
@@ -293,30 +351,26 @@ class _Run:
         self._alive: list[Any] = []  # what the problem points to
         self._d_learned: dict[int, torch.Tensor] = {}
         given = None if kept is None else iter(kept)
-        structures = (_Arity * len(self._steps))()
+        structures = (_Arity * len(self._formulas))()
         self._alive.append(structures)
-        for structure, (arity, step) in zip(structures, self._steps.items(), strict=True):
+        for structure, (arity, formula) in zip(structures, self._formulas.items(), strict=True):
             rows = self._rows[arity]
-            structure.arity, structure.rows, structure.num_products = arity, rows, len(step.products)
-            for at in range(len(step.products)):
+            structure.arity, structure.rows, structure.num_products = arity, rows, len(formula.products)
+            for at in range(len(formula.products)):
                 structure.products[at] = self._product(arity, at, tensors, found, given)
-            structure.forward, structure.backward = (
-                ctypes.cast(getattr(step.library, name), ctypes.c_void_p).value
-                for name in ("forward_row", "backward_row")
-            )
-            count = ctypes.c_int64()
-            step.library.count_scratch(ctypes.byref(count))
-            structure.num_scratch = count.value * self._hidden_size
-            self._set_mask(structure, arity, step, states[0])
-            if step.printed.learned:
-                learned = torch.cat([tensors.learned[name].flatten() for name in step.printed.learned])
+            step = _addresses_of(_compiled(formula.printed.source, states[0]), self._hidden_size)
+            structure.forward, structure.backward, structure.num_scratch = step
+            self._set_mask(structure, arity, formula.printed.dropouts, states[0])
+            if formula.printed.learned:
+                learned = torch.cat([tensors.learned[name].flatten() for name in formula.printed.learned])
                 structure.num_learned, structure.learned = len(learned), learned.data_ptr()
                 self._d_learned[arity] = learned.new_zeros(self._num_threads, len(learned))
                 structure.d_learned = self._d_learned[arity].data_ptr()
                 self._alive.append(learned)
+        x = tensors.features[1]
         return _Problem(
             *(self._num_rows, self._num_leaves, self._num_given, len(self._segments_of_level), len(structures)),
-            *(len(states), self._num_threads, self._hidden_size),
+            *(len(states), self._num_threads, self._hidden_size, 0 if x is None else x.shape[1]),
             *(self._segments.ctypes.data, self._segments_of_level.ctypes.data, self._child.data_ptr()),
             *(product_function(self._dtype), ctypes.addressof(structures)),
             (ctypes.c_int64 * _MOST_STATES)(*self._widths),
@@ -324,17 +378,20 @@ class _Run:
             _addresses(tensors.features, 2),
         )
 
-    def _set_mask(self, structure: _Arity, arity: int, step: _Step, like: torch.Tensor) -> None:
+    def _set_mask(
+        self, structure: _Arity, arity: int, dropouts: Sequence[tuple[float, int]], like: torch.Tensor
+    ) -> None:
         """Draw the factors of the step's dropouts, once in a run."""
-        if step.printed.dropouts and (arity, -1) not in self.masks:
+        if dropouts and (arity, -1) not in self.masks:
             rows = self._rows[arity]
-            drawn = [dropout(like.new_ones(rows, width), rate) for rate, width in step.printed.dropouts]
+            drawn = [dropout(like.new_ones(rows, width), rate) for rate, width in dropouts]
             self.masks[arity, -1] = drawn[0] if len(drawn) == 1 else torch.cat(drawn, 1)
         mask = self.masks.get((arity, -1))
         structure.mask, structure.num_masked = _address(mask), 0 if mask is None else mask.shape[1]
 
     def _product(self, arity: int, at: int, tensors: _Tensors, found: _Tensors | None, given: Any) -> _Product:
-        products, rows = self._steps[arity].products, self._rows[arity]
+        formula, rows = self._formulas[arity], self._rows[arity]
+        products = formula.products
         product = products[at]
         weight, bias = tensors.weights[product.weights]
         gradients = (None, None) if found is None else found.weights[product.weights]
@@ -345,7 +402,7 @@ class _Run:
         values = gradient = None
         if given is not None:
             values = next(given)
-            if product.name in [each.source.product for each in products if isinstance(each.source, HiddenLayer)]:
+            if product.name in formula.read:
                 gradient = torch.empty_like(values)
                 self._alive.append(gradient)
         elif self.train:
@@ -356,10 +413,14 @@ class _Run:
         read = 0
         if isinstance(source, HiddenLayer):
             read = [each.name for each in products].index(source.product)
+        gather = (0, 0, 0)
+        if isinstance(source, _PrintedInputs):
+            gather = _addresses_of(_compiled(source.gather.source, weight), self._hidden_size)
         return _Product(
             *(_source(source), copies, weight.shape[1], weight.shape[2] - num_features, num_features, read),
             self._set_of_kind(product.set_of_kind),
             *map(_address, (weight, bias, self.masks.get((arity, at)), values, gradient, *gradients)),
+            *gather,
         )
 
     def _set_of_kind(self, sets: Mapping[int, int] | None) -> int:
@@ -409,7 +470,17 @@ def _source(source: Any) -> int:
     """The number of what a product reads in ``levels.cpp``."""
     if isinstance(source, ChildrenInOrder):
         return int(source.tops)
-    return {ChildrenSum: 2, EachChild: 3, StackRows: 4, HiddenLayer: 5}[type(source)]
+    return {ChildrenSum: 2, EachChild: 3, StackRows: 4, HiddenLayer: 5, _PrintedInputs: 6}[type(source)]
+
+
+def _addresses_of(step: Any, hidden_size: int) -> tuple[int, int, int]:
+    """Where the functions of a printed step are, and how many numbers it needs."""
+    vectors = ctypes.c_int64()
+    step.count_scratch(ctypes.byref(vectors))
+    forward, backward = (
+        ctypes.cast(getattr(step, name), ctypes.c_void_p).value or 0 for name in ("forward_row", "backward_row")
+    )
+    return forward, backward, vectors.value * hidden_size
 
 
 def _address(tensor: torch.Tensor | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from treemem.engines.printer.loops import Loop, loops_of
 from treemem.engines.printer.operations import ACROSS, OPERATIONS
 from treemem.engines.printer.program import Node, Place, in_order
-from treemem.engines.printer.trace import StepProgram
+from treemem.engines.printer.trace import ADDED, StepProgram
 
 _LONGEST = 90  # characters of an expression within another one
 _START = {"sum": "0", "largest": "std::numeric_limits<T>::lowest()"}
@@ -13,7 +13,8 @@ _START = {"sum": "0", "largest": "std::numeric_limits<T>::lowest()"}
 
 def cpp_source(step: StepProgram) -> str:
     """Return the source of a step: the functions ``forward``, ``backward`` and ``scratch``."""
-    forward, backward = _Function(step.forward, step.kept), _Function(step.backward, {})
+    adds = ADDED if step.shape.inputs is None else (*ADDED, "d_product")
+    forward, backward = _Function(step.forward, step.kept, adds), _Function(step.backward, {}, adds)
     return "\n".join(
         [
             "// Printed from the formula of a cell.",
@@ -33,7 +34,8 @@ def cpp_source(step: StepProgram) -> str:
 class _Function:
     """A function that stores what a program says; first it replaces products by the values that are kept of them."""
 
-    def __init__(self, stored: dict[Place, Node], kept: dict[Place, Node]) -> None:
+    def __init__(self, stored: dict[Place, Node], kept: dict[Place, Node], adds: tuple[str, ...]) -> None:
+        self._adds = adds
         self._lines = _in_place(kept)
         loops = loops_of(stored)
         nodes = in_order(stored.values())
@@ -70,7 +72,7 @@ class _Function:
             self._loop(loop, vectors)
         for place, node in loop.stores:
             if not place.is_vector:
-                self._lines.append(f"{_at(place)} {_assigns(place)} {self._value(node)};")
+                self._lines.append(f"{_at(place)} {self._assigns(place)} {self._value(node)};")
 
     def _loop(self, loop: Loop, stores: list[tuple[Place, Node]]) -> None:
         clauses = []
@@ -95,7 +97,7 @@ class _Function:
                     )
         # What is read is in variables by now, so that the order of stores does not matter.
         for node, places in pending.items():
-            self._lines += [f"{_at(place)} {_assigns(place)} {self._value(node)};" for place in places]
+            self._lines += [f"{_at(place)} {self._assigns(place)} {self._value(node)};" for place in places]
         self._lines[first:] = [f"  {line}" for line in self._lines[first:]]
         self._lines.append("}")
 
@@ -120,6 +122,9 @@ class _Function:
         total = f"t{node.number}"
         self._lines += [f"T {total} = 0;", f"for ({order}) {self._slot[node]} = {total} += {source};"]
 
+    def _assigns(self, place: Place) -> str:
+        return "+=" if place.base.startswith(self._adds) else "="
+
     def _value(self, node: Node) -> str:
         if node.op in ("constant", "D"):
             return "T(D)" if node.value is None else f"T({node.value!r})"
@@ -133,18 +138,17 @@ class _Function:
 
 
 def _memory(place: Place) -> Place:
-    """The place without what it is to the program: a product, its kept value and its gradient share memory."""
-    return place._replace(base=_pointer(place))
+    """The place without what it is to the program: a product, its kept value and its gradient may share memory."""
+    return place._replace(base=_pointer(place).removeprefix("d_"))
 
 
 def _pointer(place: Place) -> str:
-    base = place.base.removeprefix("kept_")
-    return base.removeprefix("d_") if base.startswith("d_product") else base
+    return place.base.removeprefix("kept_")
 
 
 def _member(base: str) -> str:
     """Where ``Row`` has the pointer."""
-    for name in ("product", "d_state", "state"):
+    for name in ("d_product", "product", "d_state", "state"):
         if base.startswith(name):
             return f"row.{name}s[{base.removeprefix(name)}]"
     for name in ("d_child", "child"):
@@ -159,10 +163,6 @@ def _at(place: Place) -> str:
     terms += [str(place.numbers)] if place.numbers else []
     terms += ["i"] if place.is_vector else []
     return f"{_pointer(place)}[{' + '.join(terms) or 0}]"
-
-
-def _assigns(place: Place) -> str:
-    return "+=" if place.base.startswith(("d_child", "d_learned")) else "="
 
 
 def _in_place(kept: dict[Place, Node]) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 from treemem.engines.printer.cpp import cpp_source
 from treemem.engines.printer.symbolic import StepError
-from treemem.engines.printer.trace import StepShape, trace_step
+from treemem.engines.printer.trace import Step, StepShape, trace_step
 from treemem.ops.cell import Product, State, cell_name
 from treemem.ops.native import Printed
 from treemem.ops.product_input import HiddenLayer
@@ -79,7 +78,6 @@ def _print(
     widths: Mapping[str, int],
     states: Mapping[str, tuple[int, ...]],
 ) -> PrintedStep:
-    begin = time.perf_counter()
     D = next(iter(states.values()))[-1]
     parts = {
         each.name: each.parts or [D] * (widths[each.name] // D) + [1] * (widths[each.name] % D) for each in products
@@ -87,18 +85,36 @@ def _print(
     of_products = {each.name: (each.source.copies(arity), tuple(parts[each.name])) for each in products}
     read = [each.source.product for each in products if isinstance(each.source, HiddenLayer)]
     parameters = dict(cell.named_parameters())
-    learned = _learned(cell, parameters, arity, of_products, states)
+    like = next(iter(parameters.values()), torch.empty(0))
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        given = {name: like.new_zeros(copies, sum(sizes)) for name, (copies, sizes) in of_products.items()}
+        children = {name: like.new_zeros(1, arity, *size) for name, size in states.items()}
+        found = cell.step(given, children)
+    learned = learned_by([each.grad_fn for each in found.values()], parameters)
     module = _Step(cell)
 
     def step(products: State, children: State, *tensors: torch.Tensor) -> State:
-        given = {f"cell.{name}": value for name, value in zip(learned, tensors, strict=True)}
-        return torch.func.functional_call(module, given, (products, children))
+        named = {f"cell.{name}": value for name, value in zip(learned, tensors, strict=True)}
+        return torch.func.functional_call(module, named, (products, children))
 
     shape = StepShape(arity, D, of_products, states, [tuple(parameters[name].shape) for name in learned], read)
-    program = trace_step(step, shape)
-    source = Printed(type(cell).__name__, cpp_source(program))
-    _logger.debug("printed %s of %d children in %.2f s", cell_name(cell), arity, time.perf_counter() - begin)
-    return PrintedStep(source, learned, program.dropouts)
+    return printed(type(cell).__name__, step, shape, learned)
+
+
+def printed(name: str, formula: Step, shape: StepShape, learned: tuple[str, ...]) -> PrintedStep:
+    """Return a formula in C++.
+
+    Args:
+        name: of the cell.
+        formula: see :func:`treemem.engines.printer.trace.trace_step`.
+        shape: of what it reads and writes.
+        learned: names of the parameters that it reads.
+
+    Raises:
+        StepError: it cannot be printed.
+    """
+    program = trace_step(formula, shape)
+    return PrintedStep(Printed(name, cpp_source(program)), learned, program.dropouts)
 
 
 class _Step(torch.nn.Module):
@@ -112,43 +128,31 @@ class _Step(torch.nn.Module):
         return self.cell.step(products, children)
 
 
-def _learned(
-    cell: Any,
-    parameters: Mapping[str, torch.Tensor],
-    arity: int,
-    products: Mapping[str, tuple[int, tuple[int, ...]]],
-    states: Mapping[str, tuple[int, ...]],
-) -> tuple[str, ...]:
-    """Return the names of the parameters that a step reads.
+def learned_by(ends: Sequence[Any], parameters: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
+    """Return the names of the parameters that a formula reads.
+
+    Args:
+        ends: of its autograd graph.
+        parameters: of the cell.
 
     Raises:
         StepError: it reads a tensor that needs gradients and is not a parameter of the cell.
     """
-    like = next(iter(parameters.values()), torch.empty(0))
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        given = {name: like.new_zeros(copies, sum(parts)) for name, (copies, parts) in products.items()}
-        children = {name: like.new_zeros(1, arity, *shape) for name, shape in states.items()}
-        found = cell.step(given, children)
     names = {id(value): name for name, value in parameters.items()}
-    read: dict[str, None] = {}
-    for variable in _variables(value.grad_fn for value in found.values()):
-        if id(variable) not in names:
-            raise StepError("it reads a tensor that needs gradients and is not a parameter of the cell")
-        read[names[id(variable)]] = None
-    return tuple(name for name in parameters if name in read)
-
-
-def _variables(waiting: Iterator[Any]) -> Iterator[torch.Tensor]:
-    """Yield the leaves of autograd graphs."""
-    nodes, seen = list(waiting), set()
+    found: dict[str, None] = {}
+    nodes, seen = list(ends), set()
     while nodes:
         node = nodes.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):
-            yield node.variable
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) in names:
+            found[names[id(variable)]] = None
+        elif variable is not None and variable.grad_fn is None and not getattr(variable, "is_cut", False):
+            raise StepError("it reads a tensor that needs gradients and is not a parameter of the cell")
         nodes += [following for following, _ in node.next_functions]
+    return tuple(name for name in parameters if name in found)
 
 
 _OWN = set(vars(torch.nn.Module())) - {"training"}

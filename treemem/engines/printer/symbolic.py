@@ -76,14 +76,14 @@ class SymbolicRun(TorchDispatchMode):
     def know(self, tensor: torch.Tensor, symbols: Symbols) -> None:
         """Say which symbols are the entries of a tensor."""
         self._alive.append(tensor)
-        self._known[_where(tensor)] = symbols
+        self._known[where(tensor)] = symbols
 
     def symbols(self, values: Any) -> Symbols:
         """Return an array of symbols, of a tensor, of numbers, or of symbols."""
         if isinstance(values, torch.Tensor):
-            if _where(values) not in self._known:
+            if where(values) not in self._known:
                 raise StepError("it reads a tensor that is neither a parameter nor a buffer of the cell; register it")
-            return self._known[_where(values)]
+            return self._known[where(values)]
         if isinstance(values, (np.ndarray, np.int64)) and values.dtype == np.int64:
             return np.asarray(values)
         values = np.asarray(values, np.float64)
@@ -316,7 +316,7 @@ class SymbolicRun(TorchDispatchMode):
         return found
 
 
-def _where(tensor: torch.Tensor) -> tuple[Any, ...]:
+def where(tensor: torch.Tensor) -> tuple[Any, ...]:
     """What a tensor has in common with its views of the same entries, such as those that autograd keeps."""
     memory = tensor.untyped_storage().data_ptr() if tensor.numel() else 0
     return memory, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()

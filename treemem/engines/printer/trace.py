@@ -22,6 +22,9 @@ from treemem.ops.cell import State
 
 Step = Callable[..., State]
 
+ADDED = ("d_child", "d_learned", "d_features")
+"""Gradients that a step adds to; it sets all others."""
+
 
 @dataclass(frozen=True)
 class StepShape:
@@ -33,7 +36,11 @@ class StepShape:
         products: copies, and sizes of the parts, of each product by name; a part has D numbers, or one.
         states: shape of each state by name.
         learned: shapes of the tensors that it reads beside, the same for all rows.
-        kept_products: names of products that other products read, so that the step leaves them alone.
+        kept_products: names of products that other products read: the step does not replace them.
+        sets_all: whether the step sets the gradients of those, too; else it leaves them alone.
+        features: width of what the row reads of its own; None if nothing.
+        inputs: copies, and sizes of the parts, of what the formula returns as ``inputs`` in the place of states: what a
+            product multiplies. None for a step.
     """
 
     arity: int
@@ -42,6 +49,9 @@ class StepShape:
     states: Mapping[str, tuple[int, ...]]
     learned: Sequence[tuple[int, ...]] = ()
     kept_products: Sequence[str] = ()
+    sets_all: bool = False
+    features: int | None = None
+    inputs: tuple[int, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,8 +100,11 @@ def _traced(step: Step, shape: StepShape) -> StepProgram:
     run = SymbolicRun(program, shape.D)
     leaves, dropouts = _leaves(step, shape)
     outputs = [_leaf(f"state{at}", (1, *size), shape.D) for at, size in enumerate(shape.states.values())]
-    incoming = [_leaf(f"d_state{at}", (1, *size), shape.D) for at, size in enumerate(shape.states.values())]
-    masks = [each for each in leaves if each.places and each.places[0][0].base == "mask"]
+    if shape.inputs is not None:
+        copies, parts = shape.inputs
+        outputs = [_leaf("inputs", (copies, sum(parts)), shape.D, parts)]
+    incoming = [_gradients(each) for each in outputs]
+    masks = [each for each in leaves if _base(each) == "mask"]
     leaves = leaves[: len(leaves) - len(masks)]
 
     def joint(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -111,28 +124,31 @@ def _traced(step: Step, shape: StepShape) -> StepProgram:
         run.know(tensor, _symbols(run, leaf))
     with run:
         results = joint(*given)
-    gradients = [
-        _Leaf(each.shape, [(_gradient(place), at) for place, at in each.places], each.is_shared) for each in leaves
-    ]
+    gradients = [_gradients(each) for each in leaves]
     stored = [
         _stored(run, run.symbols(found), each) for found, each in zip(results, [*outputs, *gradients], strict=True)
     ]
     forward = {place: node for each in stored[: len(outputs)] for place, node in each.items()}
     backward = {place: node for each in stored[len(outputs) :] for place, node in each.items()}
     _check(joint, inputs, [*outputs, *gradients], forward | backward, shape.D)
-    left_alone = {f"d_product{at}" for at, name in enumerate(shape.products) if name in shape.kept_products}
+    if shape.inputs is not None:  # what it adds to the gradients of products may be nothing
+        backward = {place: node for place, node in backward.items() if node.value != 0}
+    others_read = {f"product{at}" for at, name in enumerate(shape.products) if name in shape.kept_products}
+    left_alone = set() if shape.sets_all else {f"d_{base}" for base in others_read}
     backward = {place: node for place, node in backward.items() if place.base not in left_alone}
-    return _with_kept(program, StepProgram(shape, forward, backward, {}, dropouts))
+    return _with_kept(program, StepProgram(shape, forward, backward, {}, dropouts), others_read)
 
 
 def _leaves(step: Step, shape: StepShape) -> tuple[list[_Leaf], tuple[tuple[float, int], ...]]:
-    """What the step reads: products, children, learned tensors, and the factors of its dropouts."""
+    """What the step reads: products, children, features, learned tensors, and the factors of its dropouts."""
     leaves = [
         _leaf(f"product{at}", (copies, sum(parts)), shape.D, parts)
         for at, (copies, parts) in enumerate(shape.products.values())
     ]
     for at, size in enumerate(shape.states.values()):
         leaves += [_leaf(f"child{at}_{k}", (1, 1, *size), shape.D) for k in range(shape.arity)]
+    if shape.features is not None:
+        leaves.append(_leaf("features", (1, shape.features), shape.D))
     vectors = numbers = 0
     for size in shape.learned:
         leaves.append(_leaf("learned", size, shape.D, start=(vectors, numbers))._replace(is_shared=True))
@@ -155,7 +171,7 @@ def _call(step: Step, shape: StepShape, tensors: Sequence[torch.Tensor]) -> list
         own = [rest.pop(0) for _ in range(shape.arity)]
         children[name] = torch.cat(own, 1) if own else tensors[0].new_zeros(rows, 0, *size)
     found = step(products, children, *rest)
-    return [found[name] for name in shape.states]
+    return [found[name] for name in (shape.states if shape.inputs is None else ["inputs"])]
 
 
 class _Dropouts(TorchFunctionMode):
@@ -203,8 +219,13 @@ def _end(leaf: _Leaf, vectors: int, numbers: int) -> tuple[int, int]:
     return vectors + sum(each.is_vector for each in distinct), numbers + sum(not each.is_vector for each in distinct)
 
 
-def _gradient(place: Place) -> Place:
-    return place._replace(base=f"d_{place.base}")
+def _gradients(leaf: _Leaf) -> _Leaf:
+    places = [(place._replace(base=f"d_{place.base}"), at) for place, at in leaf.places]
+    return _Leaf(leaf.shape, places, leaf.is_shared)
+
+
+def _base(leaf: _Leaf) -> str:
+    return leaf.places[0][0].base if leaf.places else ""
 
 
 def _random(leaf: _Leaf, rows: int, wanted: bool) -> torch.Tensor:
@@ -230,7 +251,7 @@ def _stored(run: SymbolicRun, found: Symbols, leaf: _Leaf) -> dict[Place, Node]:
             raise StepError("the positions of a state are not computed alike")
         if node.is_vector and not place.is_vector:
             raise StepError("a number for the row depends on one position of a state")
-    if leaf.places and leaf.places[0][0].base.startswith(("d_child", "d_learned")):  # which are added to
+    if leaf.places and leaf.places[0][0].base.startswith(ADDED):
         return {place: node for place, node in stored.items() if node.value != 0}
     return stored
 
@@ -242,7 +263,7 @@ def _check(joint: Any, inputs: Sequence[_Leaf], results: Sequence[_Leaf], stored
         StepError: they differ.
     """
     rows = 3
-    given = [_random(each, rows, not each.places or "d_state" not in each.places[0][0].base) for each in inputs]
+    given = [_random(each, rows, not _base(each).startswith("d_")) for each in inputs]
     memory: dict[Place, torch.Tensor] = {}
     for tensor, leaf in zip(given, inputs, strict=True):
         flat = tensor.detach().reshape(1 if leaf.is_shared else rows, -1)
@@ -264,7 +285,7 @@ def _check(joint: Any, inputs: Sequence[_Leaf], results: Sequence[_Leaf], stored
                 raise StepError("a row does not depend on its own inputs alone, or the step is not the same each time")
 
 
-def _with_kept(program: Program, step: StepProgram) -> StepProgram:
+def _with_kept(program: Program, step: StepProgram, others_read: set[str]) -> StepProgram:
     """Let the backward pass read the states, and values that take the place of products that only they use."""
     users: dict[Node, set[Node]] = {}
     for node in in_order([*step.forward.values(), *step.backward.values()]):
@@ -274,13 +295,16 @@ def _with_kept(program: Program, step: StepProgram) -> StepProgram:
     kept: dict[Place, Node] = {}
     replaced: dict[Node, Node] = {}
     for node, own in users.items():
-        if node.op == "load" and node.args[0].base.startswith("product") and len(own) == 1 and node not in stored:
+        place = node.args[0] if node.op == "load" else None
+        if place is None or not place.base.startswith("product") or place.base in others_read:
+            continue
+        if len(own) == 1 and node not in stored:
             (user,) = own
             if user.op in OPERATIONS and OPERATIONS[user.op].inverts:
-                kept[node.args[0]] = user
-                replaced[user] = program.load(_kept(node.args[0]))
+                kept[place] = user
+                replaced[user] = program.load(_kept(place))
     for place, node in step.forward.items():
-        if node not in replaced and node.operands:
+        if place.base.startswith("state") and node not in replaced and node.operands:
             replaced[node] = program.load(place)
     backward = dict(zip(step.backward, program.rewritten(step.backward.values(), replaced), strict=True))
     needed = {node.args[0] for node in in_order(backward.values()) if node.op == "load"}

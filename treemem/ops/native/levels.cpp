@@ -40,7 +40,7 @@ inline int64_t bounded(int64_t rows, int64_t numbers) {
 }
 
 // What a product reads: see product_input.py. The first state is h, the second one a cell or a stack.
-enum Source : int64_t { kInOrder, kInOrderWithTops, kSum, kEachChild, kStackRows, kHiddenLayer };
+enum Source : int64_t { kInOrder, kInOrderWithTops, kSum, kEachChild, kStackRows, kHiddenLayer, kPrinted };
 
 }  // namespace
 
@@ -54,8 +54,10 @@ struct Product {
   const void *weight, *bias;                          // [sets, outputs, inputs + features], [sets, outputs]
   const void* mask;                                   // null, or of the inputs, [rows * copies, inputs + features]
   void* values;                                       // [rows * copies, outputs]; null without a backward pass
-  void* gradient;                                     // the same, if a hidden layer reads the product; else null
+  void* gradient;                                     // the same, if another product reads the product; else null
   void *d_weight, *d_bias;
+  void *gather, *spread;                              // of printed inputs
+  int64_t num_scratch;                                // of these
 };
 
 struct Arity {
@@ -69,7 +71,7 @@ struct Arity {
 };
 
 struct Problem {
-  int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size;
+  int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size, num_features;
   const int64_t* segments;            // [segments, 5]: begin, end, kind, arity, first child
   const int64_t* segments_of_level;   // [levels], from the lowest up
   const int64_t* child;               // [edges]
@@ -347,6 +349,13 @@ class LevelRun {
     if (each.mask) multiply(to, row_of(each.mask, place * each.copies, stride), each.copies * stride);
   }
 
+  void gather_printed(const Tile& t, int64_t i, const Product& each, Memory& memory, T* to) const {
+    set_row(t, i, memory);
+    memory.row.scratch = memory.scratch.at_least(each.num_scratch);
+    memory.row.inputs = to;
+    reinterpret_cast<Step>(each.gather)(&memory.row, D);
+  }
+
   static void multiply(T* to, const T* by, int64_t count) {
     SIMD
     for (int64_t i = 0; i < count; ++i) to[i] *= by[i];
@@ -364,7 +373,9 @@ class LevelRun {
     T* found = memory.inputs.at_least(t.rows * size);
     for (int64_t i = 0; i < t.rows; ++i) {
       T* to = found + i * size;
-      if (each.source == kHiddenLayer) {  // whose product may be in memory for a tile only
+      if (each.source == kPrinted) {
+        gather_printed(t, i, each, memory, to);
+      } else if (each.source == kHiddenLayer) {  // whose product may be in memory for a tile only
         std::memcpy(to, values_of(of.products[each.from], t, each.from, memory) + i * size, static_cast<size_t>(size) * sizeof(T));
         multiply(to, row_of(each.mask, t.place + i, size), size);
       } else {
@@ -410,6 +421,7 @@ class LevelRun {
     row.scratch = memory.scratch.at_least(of.num_scratch);
     for (int64_t at = 0; at < of.num_products; ++at)
       row.products[at] = values_of(of.products[at], t, at, memory) + i * of.products[at].copies * of.products[at].outputs;
+    if (of.arity && p.features[1]) row.features = const_cast<T*>(features_of(of, t.row + i, p.num_features));
     row.mask = of.mask ? const_cast<T*>(row_of(of.mask, t.place + i, of.num_masked)) : nullptr;
     row.learned = static_cast<T*>(const_cast<void*>(of.learned));
     for (int64_t state = 0; state < p.num_states; ++state) {
@@ -447,19 +459,31 @@ class LevelRun {
   void set_gradients(const Tile& t, int64_t i, Memory& memory) const {
     Row<T>& row = memory.row;
     row.d_learned = row_of(t.of->d_learned, memory.share, t.of->num_learned);
-    if (plan.is_root[t.row + i]) begin_gradient(t.row + i);
+    for (int64_t at = 0; at < t.of->num_products; ++at) {
+      const Product& each = t.of->products[at];
+      row.d_products[at] = gradient_of(each) + (t.place + i) * each.copies * each.outputs;
+    }
+    T* d_features = static_cast<T*>(d.features[1]);
+    row.d_features = t.of->arity && d_features ? d_features + (t.row + i - p.num_leaves) * p.num_features : memory.sink.at_least(width + p.num_features);
     for (int64_t state = 0; state < p.num_states; ++state) {
       make_room(memory.d_children[state], t.of->arity);
       row.d_states[state] = own_gradient(t.row + i, state), row.d_children[state] = memory.d_children[state].data();
     }
     for (int64_t k = 0; k < t.of->arity; ++k) {
       const int64_t edge = t.edge + i * t.of->arity + k;
-      if (plan.spill[edge] >= 0) std::fill_n(row_of(d.spilled, plan.spill[edge], width), width, T(0));
-      else if (plan.is_first[edge]) begin_gradient(p.child[edge]);
       for (int64_t state = 0; state < p.num_states; ++state) {
         T* to = child_gradient(edge, state);
-        memory.d_children[state][k] = to ? to : memory.sink.at_least(width);
+        memory.d_children[state][k] = to ? to : memory.sink.at_least(width + p.num_features);
       }
+    }
+  }
+
+  // Begins the gradients of a row that nobody has added to, and of those of its children that it adds to first.
+  void begin_gradients(const Tile& t, int64_t i) const {
+    if (plan.is_root[t.row + i]) begin_gradient(t.row + i);
+    for (int64_t edge = t.edge + i * t.of->arity; edge < t.edge + (i + 1) * t.of->arity; ++edge) {
+      if (plan.spill[edge] >= 0) std::fill_n(row_of(d.spilled, plan.spill[edge], width), width, T(0));
+      else if (plan.is_first[edge]) begin_gradient(p.child[edge]);
     }
   }
 
@@ -467,6 +491,7 @@ class LevelRun {
     const Arity& of = *t.of;
     for (int64_t i = 0; i < t.rows; ++i) {
       set_row(t, i, memory);
+      begin_gradients(t, i);
       set_gradients(t, i, memory);
       reinterpret_cast<Step>(of.backward)(&memory.row, D);
     }
@@ -497,6 +522,16 @@ class LevelRun {
       T* to = row_of(read.gradient, t.place, read.outputs);
       SIMD
       for (int64_t i = 0; i < t.rows * wanted; ++i) to[i] = value[i] > T(0) ? found[i] : T(0);
+      return;
+    }
+    if (each.source == kPrinted) {
+      for (int64_t i = 0; i < t.rows; ++i, found += each.copies * wanted) {
+        set_row(t, i, memory);
+        set_gradients(t, i, memory);
+        memory.row.scratch = memory.scratch.at_least(each.num_scratch);
+        memory.row.d_inputs = found;
+        reinterpret_cast<Step>(each.spread)(&memory.row, D);
+      }
       return;
     }
     for (int64_t i = 0; i < t.rows; ++i, found += each.copies * wanted) {
@@ -583,7 +618,9 @@ class LevelRun {
           const int64_t taken = std::min(s->end - begin, chunk - rows);
           if (!rows) first = place;
           if (ready && each.features) gathered = features_of(*of, begin, each.features);
-          for (int64_t i = 0; i < taken && !ready; ++i)
+          for (int64_t i = 0; i < taken && each.source == kPrinted; ++i)
+            gather_printed({s->of, kind, begin, edge, place, taken}, i, each, memory, to + (rows + i) * each.copies * inputs);
+          for (int64_t i = 0; i < taken && !ready && each.source != kPrinted; ++i)
             gather(*of, each, begin + i, edge + i * of->arity, place + i, to + (rows + i) * each.copies * inputs);
           rows += taken, begin += taken;
           if (rows == chunk || ready) finish();
@@ -603,6 +640,11 @@ class LevelRun {
 }  // namespace
 
 extern "C" {
+const char* sizes(int64_t* found) {
+  const int64_t own[] = {sizeof(Product), sizeof(Arity), sizeof(Problem), sizeof(Gradients)};
+  std::copy(std::begin(own), std::end(own), found);
+  return nullptr;
+}
 const char* forward(const Problem* problem) {
   return error_of([&] { LevelRun<REAL>(*problem).forward(); });
 }

@@ -13,11 +13,14 @@ constexpr int kMostStates = 4, kMostProducts = 12;
 // A row at its step. Pointers to gradients of children are never null.
 template <typename T>
 struct Row {
-  T* products[kMostProducts];       // of the first copy; the forward pass leaves what backward needs, backward gradients
+  T* products[kMostProducts];       // of the first copy; the forward pass leaves there what backward needs
+  T* d_products[kMostProducts];     // the same place, unless the product is read again
   T* states[kMostStates];
   T* d_states[kMostStates];         // of the row
   T* const* children[kMostStates];  // by child
   T* const* d_children[kMostStates];  // to add to
+  T *inputs, *d_inputs;             // of a product, where its inputs are printed; else not set
+  T *features, *d_features;         // of the row; the latter to add to
   T* mask;                          // factors of dropout
   T* learned;
   T* d_learned;                     // to add to
