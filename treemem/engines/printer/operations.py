@@ -45,7 +45,7 @@ OPERATIONS: dict[str, Operation] = {
     "log1p": Operation(torch.log1p, "std::log1p({})"),
     "sin": Operation(torch.sin, "std::sin({})"),
     "cos": Operation(torch.cos, "std::cos({})"),
-    "erf": Operation(torch.erf, "std::erf({})"),
+    "erf": Operation(torch.erf, "error_function({})"),
     "abs": Operation(torch.abs, "std::fabs({})"),
     "sign": Operation(torch.sgn, "sign({})", ("sign", "sgn")),
     "power": Operation(torch.pow, "std::pow({}, {})", ("pow",)),

@@ -61,4 +61,34 @@ inline T sigmoid(T x) {
   return T(1) / (T(1) + exponential(-x));
 }
 
+// exp(z^2) erfc(z) / t with t = 1 / (1 + z / 2), for z >= 0, as a Chebyshev series of 2 t - 1.
+constexpr double kScaledErfc[] = {
+    0.57703373861646968862, 0.35543692127049848731, 0.06509515882878652455, 0.0036711423958366391659,
+    -0.0011128447433526324969, -0.00016075829915378079758, 0.000032780315741731370605, 5.4424416455050160333e-6,
+    -1.5154665553171481622e-6, -1.4297608181169864917e-7, 8.234608827419493433e-8, -1.2962846852306562536e-9,
+    -4.1547216310151983042e-9, 6.3470582783628111814e-10, 1.4320822712256223707e-10, -6.1603901052045855418e-11,
+    2.0612138554721696306e-12, 3.571493148847704445e-12, -8.5864228432517964757e-13, -6.145600213790630554e-14,
+    7.4187257485966170573e-14, -1.2895042755032325615e-14, -2.3587263857106323568e-15, 1.5729349381685911397e-15,
+    -2.2782966239546465174e-16};
+
+// erfc(z) for z >= 0, from e = exp(-z^2).
+template <typename T>
+inline T complementary_error(T z, T e) {
+  constexpr int kTerms = sizeof(T) == sizeof(float) ? 11 : 25;
+  const T t = T(1) / (T(1) + T(0.5) * z), s = T(2) * t - T(1);
+  T first = 0, second = 0;
+#pragma GCC unroll 25
+  for (int k = kTerms - 1; k > 0; --k) {
+    const T next = T(kScaledErfc[k]) + T(2) * s * first - second;
+    second = first, first = next;
+  }
+  return e * t * (T(kScaledErfc[0]) + s * first - second);
+}
+
+template <typename T>
+inline T error_function(T x) {
+  const T rest = T(1) - complementary_error(T(std::fabs(x)), exponential(-x * x));
+  return x < T(0) ? -rest : rest;
+}
+
 }  // namespace
