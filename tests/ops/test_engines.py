@@ -16,7 +16,7 @@ from tree_strategies import VOCABULARY, forests, random_forest
 
 from treemem.errors import RecipeError
 from treemem.nn import TreeLSTM, TreeNetwork
-from treemem.ops import State, compile_mode, compile_steps
+from treemem.ops import compile_mode, compile_steps
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 
@@ -133,7 +133,7 @@ def hooked(layer: TreeNetwork) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
-        ("stack rnn own", None, "OwnStackTreeRNNCell has no step of its own"),
+        ("stack rnn own", None, "OwnStackTreeRNNCell cannot be printed: "),
         ("tree rnn", other_precision, "float32 or in float64, not in bfloat16"),
         ("tree rnn", two_precisions, "not in float32 and float64"),
         ("tree rnn", hooked, "TreeRNNCell has forward hooks, which would not fire"),
@@ -170,22 +170,6 @@ def test_the_native_engine_says_where_it_does_not_run(surroundings: Any, reason:
     with surroundings(), pytest.raises(RecipeError, match=reason):
         layer(batch)
     layer(batch)
-
-
-def test_the_native_engine_refuses_a_users_cell() -> None:
-    network = TreeNetwork(Mean(), vocabulary=VOCABULARY, embedding_size=3, engine="native")
-    with pytest.raises(
-        RecipeError, match=r"Mean has no step of its own; set the layer's engine to 'auto' or 'autograd'"
-    ):
-        network(TreeBatch.from_forest(random_forest(seed=2, num_trees=2, size=9), VOCABULARY))
-
-
-class Mean(torch.nn.Module):
-    def leaf(self, x: torch.Tensor, kind: int) -> State:
-        return {"h": x}
-
-    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        return {"h": children["h"].mean(1)}
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn.functional import dropout
 
-from treemem.engines.printer.cut import cut_cell
+from treemem.engines.printer.cut import Map, cut_cell
 from treemem.engines.printer.printed import PrintedStep, formula_key, printed_step
 from treemem.engines.printer.symbolic import StepError
 from treemem.ops import native
@@ -76,6 +77,10 @@ class _Gradients(ctypes.Structure):
     )
 
 
+_logger = logging.getLogger(__name__)
+_told: set[str] = set()
+
+
 class NotNative(Exception):
     """Why the C++ cannot run: words that can follow a colon."""
 
@@ -113,7 +118,11 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     try:
         formulas, weights = (_split if is_split else _cut)(own, schedule, leaves, inner_inputs)
     except StepError as error:
-        raise NotNative(f"{cell_name(cell)} cannot be printed: {error}") from None
+        reason = f"{cell_name(cell)} cannot be printed: {error}"
+        if reason not in _told:
+            _logger.info("%s; its trees run under autograd", reason)
+            _told.add(reason)
+        raise NotNative(reason) from None
     names = dict.fromkeys(name for each in formulas.values() for name in each.printed.learned)
     tensors = _Tensors(features, leaves, {name: own.get_parameter(name) for name in names}, weights)
     flat = [None if each is None else each.contiguous() for each in tensors.flat()]
@@ -218,8 +227,8 @@ def _cut(
             raise StepError(f"it has {len(first.products)} matrix products; C++ takes {_MOST_PRODUCTS}")
         products = []
         for at, product in enumerate(first.products):
-            sets = list(dict.fromkeys(each.products[at].names() for each in cuts.values()))
-            set_of_kind = {kind: sets.index(each.products[at].names()) for kind, each in cuts.items()}
+            sets = list(dict.fromkeys(each.products[at].maps for each in cuts.values()))
+            set_of_kind = {kind: sets.index(each.products[at].maps) for kind, each in cuts.items()}
             source: Any = _PrintedInputs(product.gather, product.copies)
             name, several = f"{arity} {at}", len(sets) > 1
             products.append(Product(f"product{at}", name, source, set_of_kind if several else None))
@@ -230,13 +239,13 @@ def _cut(
     return found, weights
 
 
-def _map(cell: torch.nn.Module, names: Sequence[tuple[str, bool, str | None]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _map(cell: torch.nn.Module, maps: Sequence[Map]) -> tuple[torch.Tensor, torch.Tensor]:
     """Weight ``[outputs, inputs]`` and bias ``[outputs]`` of maps side by side."""
-    weights, biases = [], []
-    for name, is_turned, bias in names:
-        weight = cell.get_parameter(name)
-        weights.append(weight.t() if is_turned else weight)
-        biases.append(weight.new_zeros(len(weights[-1])) if bias is None else cell.get_parameter(bias))
+    weights = [each.weight.of(cell) for each in maps]
+    biases = [
+        own.new_zeros(len(own)) if each.bias is None else each.bias.of(cell)
+        for each, own in zip(maps, weights, strict=True)
+    ]
     return torch.cat(weights), torch.cat(biases)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -14,7 +14,34 @@ from treemem.engines.printer.symbolic import StepError, where
 from treemem.engines.printer.trace import StepShape
 from treemem.ops.cell import State
 
+_MOST_ENTRIES = 64  # of a parameter that may stack biases
 _MATMUL = (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.__matmul__)
+
+
+class Part(NamedTuple):
+    """A parameter, or an entry of one that stacks several.
+
+    Attributes:
+        name: of the parameter.
+        entry: which entry; None for all.
+        is_turned: whether what is used is its transpose.
+    """
+
+    name: str
+    entry: int | None = None
+    is_turned: bool = False
+
+    def of(self, cell: torch.nn.Module) -> torch.Tensor:
+        value: torch.Tensor = cell.get_parameter(self.name)
+        value = value if self.entry is None else value[self.entry]
+        return value.t() if self.is_turned else value
+
+
+class Map(NamedTuple):
+    """Weight, ``[outputs, inputs]``, and bias of a product; None for no bias."""
+
+    weight: Part
+    bias: Part | None
 
 
 @dataclass(frozen=True)
@@ -22,22 +49,16 @@ class CutProduct:
     """A matrix product of a cell.
 
     Attributes:
-        weights: names of the parameters, whose results are side by side, and whether each is ``[inputs, outputs]``.
-        biases: names of the parameters; None for none.
+        maps: weights and biases, whose results are side by side.
         copies: rows of inputs a node.
         gather: makes the inputs of a node, and spreads their gradient.
         is_read: whether the inputs of a later product depend on the result.
     """
 
-    weights: tuple[tuple[str, bool], ...]
-    biases: tuple[str | None, ...]
+    maps: tuple[Map, ...]
     copies: int
     gather: PrintedStep
     is_read: bool
-
-    def names(self) -> tuple[tuple[str, bool, str | None], ...]:
-        """Name of each weight, whether it is ``[inputs, outputs]``, and name of its bias."""
-        return tuple((*weight, bias) for weight, bias in zip(self.weights, self.biases, strict=True))
 
 
 @dataclass(frozen=True)
@@ -95,49 +116,50 @@ class _Products(TorchFunctionMode):
     """Takes the results of products as given, and notes what they multiply.
 
     Args:
-        names: of the parameters, by where they are; and whether they are ``[inputs, outputs]`` there.
+        known: parameters, their entries and transposes, by where they are.
         given: results of the first products, ``[m * copies, outputs]`` each; None: compute them.
         until: the product whose inputs are wanted; None for none.
     """
 
     def __init__(
-        self, names: Mapping[Any, tuple[str, bool]], given: Sequence[torch.Tensor] | None, until: int | None = None
+        self, known: Mapping[Any, Part], given: Sequence[torch.Tensor] | None, until: int | None = None
     ) -> None:
         super().__init__()
-        self._names, self._given, self._until = names, given, until
-        self.found: list[tuple[tuple[str, bool], str | None, torch.Tensor]] = []
+        self._known, self._given, self._until = known, given, until
+        self.found: list[tuple[Map, torch.Tensor]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         product = self._product(func, *args, **kwargs)
         if product is None:
             return func(*args, **kwargs)
-        weight, bias, inputs = product
         number = len(self.found)
-        self.found.append((weight, bias, inputs))
+        self.found.append(product)
         if number == self._until:
             raise _Reached
         if self._given is None:
             result = func(*args, **kwargs).detach().requires_grad_()
             result.is_cut = True  # what follows ends here
             return result
-        return self._given[number].view(*inputs.shape[:-1], -1)
+        return self._given[number].view(*product[1].shape[:-1], -1)
 
-    def _product(
-        self, func: Any, *args: Any, **kwargs: Any
-    ) -> tuple[tuple[str, bool], str | None, torch.Tensor] | None:
-        """The name of the weight and whether it is ``[inputs, outputs]``, the name of the bias, and the inputs."""
+    def _product(self, func: Any, *args: Any, **kwargs: Any) -> tuple[Map, torch.Tensor] | None:
+        """The map and the inputs; None if it is not the product of inputs and a parameter."""
         if func is torch.nn.functional.linear:
             return self._linear(*args, **kwargs)
-        if func in _MATMUL and len(args) == 2 and where(args[1]) in self._names:
-            name, is_turned = self._names[where(args[1])]
-            return (name, not is_turned), None, args[0]
+        if func in _MATMUL and len(args) == 2 and where(args[1]) in self._known:
+            turned = self._known[where(args[1])]
+            return Map(turned._replace(is_turned=not turned.is_turned), None), args[0]
         return None
 
-    def _linear(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
-        if where(weight) not in self._names or (bias is not None and where(bias) not in self._names):
+    def _linear(
+        self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> tuple[Map, torch.Tensor] | None:
+        of_weight = self._known.get(where(weight))
+        of_bias = None if bias is None else self._known.get(where(bias))
+        if of_weight is None or (bias is not None and of_bias is None):
             return None
-        return self._names[where(weight)], None if bias is None else self._names[where(bias)][0], input
+        return Map(of_weight, of_bias), input
 
 
 class _Cutting:
@@ -147,25 +169,28 @@ class _Cutting:
         self._cell, self._kind = cell, kind
         self._shape = StepShape(arity, next(iter(states.values()))[-1], {}, states, features=features)
         self._parameters = dict(cell.named_parameters())
-        self._where = {where(value): (name, False) for name, value in self._parameters.items()}
+        self._known = {where(value): Part(name) for name, value in self._parameters.items()}
         for name, value in self._parameters.items():
+            is_stack = value.dim() == 3 or (value.dim() == 2 and len(value) <= _MOST_ENTRIES)
+            for entry in range(len(value) if is_stack else 0):
+                self._known.setdefault(where(value[entry]), Part(name, entry))
             if value.dim() == 2:
-                self._where.setdefault(where(value.t()), (name, True))
+                self._known.setdefault(where(value.t()), Part(name, None, True))
 
     def cut(self) -> CutCell:
         found, variables = self._explore()
         products: list[CutProduct] = []
         groups: list[list[int]] = []  # products that multiply the same
-        for number, (_, _, inputs) in enumerate(found):
-            same = [group for group in groups if where(found[group[0]][2]) == where(inputs)]
+        for number, (_, inputs) in enumerate(found):
+            same = [group for group in groups if where(found[group[0]][1]) == where(inputs)]
             if not same:
                 groups.append([])
             (same[0] if same else groups[-1]).append(number)
-        widths = [self._width(weight) for weight, _, _ in found]
+        widths = [len(each.weight.of(self._cell)) for each, _ in found]
         if [number for group in groups for number in group] != list(range(len(found))):
             groups = [[number] for number in range(len(found))]
         names = [f"product{at}" for at in range(len(groups))]
-        copies = [max(1, found[group[0]][2].shape[:-1].numel()) for group in groups]
+        copies = [max(1, found[group[0]][1].shape[:-1].numel()) for group in groups]
         learned = learned_by(variables, self._parameters)
         shape = replace(
             self._shape,
@@ -179,14 +204,13 @@ class _Cutting:
         for at, group in enumerate(groups):
             own = replace(shape, products=dict(list(shape.products.items())[:at]), kept_products=names, sets_all=True)
             formula = self._formula(learned, groups, widths, group[0])
-            gathers.append(self._gather(formula, own, copies[at], int(found[group[0]][2].shape[-1]), learned))
+            gathers.append(self._gather(formula, own, copies[at], int(found[group[0]][1].shape[-1]), learned))
         read = [name for name in names if any(name in each.source.text for each in gathers)]
         shape = replace(shape, kept_products=read, sets_all=True)
         step = printed(type(self._cell).__name__, self._formula(learned, groups, widths, None), shape, learned)
         for at, (group, gather) in enumerate(zip(groups, gathers, strict=True)):
-            own_found = [found[each] for each in group]
-            weights, biases = tuple(each[0] for each in own_found), tuple(each[1] for each in own_found)
-            products.append(CutProduct(weights, biases, copies[at], gather, names[at] in read))
+            maps = tuple(found[each][0] for each in group)
+            products.append(CutProduct(maps, copies[at], gather, names[at] in read))
         return CutCell(tuple(products), step)
 
     def _gather(
@@ -202,19 +226,15 @@ class _Cutting:
                 raise
             return printed(name, formula, replace(shape, inputs=(copies, (*numbers, *vectors))), learned)
 
-    def _width(self, weight: tuple[str, bool]) -> int:
-        name, is_turned = weight
-        return self._parameters[name].shape[1 if is_turned else 0]
-
     def _parts(self, widths: Sequence[int]) -> tuple[int, ...]:
         D = self._shape.D
         return tuple(size for width in widths for size in (*[D] * (width // D), *[1] * (width % D)))
 
-    def _explore(self) -> tuple[list[tuple[tuple[str, bool], str | None, torch.Tensor]], list[Any]]:
+    def _explore(self) -> tuple[list[tuple[Map, torch.Tensor]], list[Any]]:
         """The products of one node; and the nodes of autograd at which what follows from them ends."""
         like = next(iter(self._parameters.values()), torch.empty(0))
         shape = self._shape
-        with torch.enable_grad(), torch.random.fork_rng(devices=[]), _Products(self._where, None) as products:
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]), _Products(self._known, None) as products:
             children = {name: like.new_ones(1, shape.arity, *size) for name, size in shape.states.items()}
             x = None if shape.features is None else like.new_ones(1, shape.features)
             try:
@@ -224,7 +244,7 @@ class _Cutting:
             except Exception as error:
                 raise StepError(f"it does not run on a single node of ones: {error}") from error
         return products.found, [
-            *(each[2].grad_fn for each in products.found),
+            *(inputs.grad_fn for _, inputs in products.found),
             *(each.grad_fn for each in states.values()),
         ]
 
@@ -239,12 +259,12 @@ class _Cutting:
             parts: list[torch.Tensor] = []
             for value, group in zip(products.values(), groups, strict=False):
                 parts += value.split([widths[each] for each in group], 1)
-            with _Products(self._where, parts, until) as mode:
+            with _Products(self._known, parts, until) as mode:
                 try:
                     named = dict(zip(learned, given, strict=True))
                     return torch.func.functional_call(self._cell, named, (children, x, self._kind))
                 except _Reached:
-                    inputs = mode.found[until or 0][2]
+                    inputs = mode.found[until or 0][1]
                     return {"inputs": inputs.reshape(-1, inputs.shape[-1])}
 
         return formula

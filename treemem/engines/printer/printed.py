@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,9 @@ import torch
 from treemem.engines.printer.cpp import cpp_source
 from treemem.engines.printer.symbolic import StepError
 from treemem.engines.printer.trace import Step, StepShape, trace_step
-from treemem.ops.cell import Product, State, cell_name
+from treemem.ops.cell import Product, State
 from treemem.ops.native import Printed
 from treemem.ops.product_input import HiddenLayer
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,14 +53,13 @@ def printed_step(
         states: shape of each state of a node.
 
     Raises:
-        StepError: it cannot be printed. The log says it too, once.
+        StepError: it cannot be printed.
     """
     key = (key, arity, tuple(widths.items()), tuple(states.items()))
     if key not in _printed:
         try:
             _printed[key] = _print(cell, arity, products, widths, states)
         except StepError as error:
-            _logger.warning("%s runs under autograd: %s", cell_name(cell), error)
             _printed[key] = error
     found = _printed[key]
     if isinstance(found, StepError):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from treemem.engines.printer.operations import OF_ATEN
-from treemem.engines.printer.program import Node, Program
+from treemem.engines.printer.program import Node, Place, Program
 
 Symbols = NDArray[np.int64]
 """``node.number * (D + 1) + position + 1``; for a node without positions, ``node.number * (D + 1)``."""
@@ -31,7 +31,7 @@ _DECOMPOSED = (
     *("hardtanh_backward", "hardsigmoid", "hardsigmoid_backward", "hardswish", "hardswish_backward", "mish"),
     *("mish_backward", "native_layer_norm", "native_layer_norm_backward", "_softmax_backward_data", "_log_softmax"),
     *("_log_softmax_backward_data", "logsumexp", "addcmul", "addcdiv", "lerp", "addmm", "rsub", "glu", "glu_backward"),
-    *("log_sigmoid_forward", "log_sigmoid_backward", "masked_fill", "std", "var", "linalg_vector_norm"),
+    *("log_sigmoid_forward", "log_sigmoid_backward"),
 )  # fmt: skip
 
 
@@ -73,6 +73,10 @@ class SymbolicRun(TorchDispatchMode):
         """Return the positions from 1 on; 0 for none."""
         return symbols % self._base
 
+    def symbols_of_places(self, places: Sequence[Sequence[tuple[Place, int | None]]]) -> Symbols:
+        """Return the symbols of what is in memory, from the place and the position of each entry."""
+        return np.array([[self.symbol(self.program.load(place), at) for place, at in row] for row in places], np.int64)
+
     def know(self, tensor: torch.Tensor, symbols: Symbols) -> None:
         """Say which symbols are the entries of a tensor."""
         self._alive.append(tensor)
@@ -100,6 +104,8 @@ class SymbolicRun(TorchDispatchMode):
                 return func.decompose(*args, **kwargs)
         try:
             found = func(*args, **kwargs)
+            if self._is_weight(func, args):
+                return found
             shape = tuple(found.shape) if isinstance(found, torch.Tensor) else ()
             symbols = self._operation(func, shape, args, kwargs)
         except StepError as error:
@@ -109,10 +115,18 @@ class SymbolicRun(TorchDispatchMode):
             self.know(tensor, own)
         return found
 
+    def _is_weight(self, func: Any, args: Any) -> bool:
+        """Whether this is a view of a tensor that is not known: a weight, whose product is taken as given."""
+        is_view = func._schema.name.removeprefix("aten::") in VIEWS and isinstance(args[0], torch.Tensor)
+        return is_view and where(args[0]) not in self._known
+
     def _operation(self, func: Any, shape: tuple[int, ...], args: Any, kwargs: Any) -> Any:
         name = func._schema.name.removeprefix("aten::")
-        if func._schema.is_mutable:
-            raise StepError("it writes in place")
+        if func._schema.is_mutable:  # right where nothing else sees the memory
+            memory = where(args[0])[0]
+            if not name.endswith("_") or [each[0] for each in self._known].count(memory) != 1:
+                raise StepError("it writes into a tensor in place that other tensors are views of")
+            name = name.removesuffix("_")
         if name in OF_ATEN:
             if kwargs.get("alpha", 1) != 1:
                 args = (args[0], self.pointwise("mul", args[1], kwargs["alpha"]))
@@ -261,6 +275,20 @@ class SymbolicRun(TorchDispatchMode):
         dims = tuple(np.atleast_1d(dims if dims is not None else range(x.ndim)))
         return (variance, mean) if keepdim else (variance.squeeze(dims), mean.squeeze(dims))
 
+    def _aten_var(self, shape: Any, x: Any, dims: Any = None, correction: float = 1, keepdim: bool = False) -> Symbols:
+        variance: Symbols = self._aten_var_mean(shape, x, dims, correction, keepdim)[0]
+        return variance
+
+    def _aten_std(self, shape: Any, x: Any, dims: Any = None, correction: float = 1, keepdim: bool = False) -> Symbols:
+        return self.pointwise("sqrt", self._aten_var(shape, x, dims, correction, keepdim))
+
+    def _aten_linalg_vector_norm(
+        self, shape: Any, x: Any, ord: float = 2, dims: Any = None, keepdim: bool = False, **_: Any
+    ) -> Symbols:
+        if ord != 2:
+            raise StepError(f"the norm of order {ord} cannot be printed")
+        return self.pointwise("sqrt", self._aten_sum(shape, self.pointwise("mul", x, x), dims, keepdim))
+
     def _aten_softmax(self, shape: Any, x: Any, dim: int, half: bool) -> Symbols:
         x = self.symbols(x)
         if any(self.node(each).op not in ("sigmoid", "tanh") for each in x.flat):  # those are at most 1
@@ -279,6 +307,9 @@ class SymbolicRun(TorchDispatchMode):
 
     def _aten_relu(self, shape: Any, x: Any) -> Symbols:
         return self.pointwise("max", x, 0.0)
+
+    def _aten_masked_fill(self, shape: Any, x: Any, mask: Any, value: Any) -> Symbols:
+        return self.pointwise("where", mask, value, x)
 
     def _aten_clamp(self, shape: Any, x: Any, least: Any = None, most: Any = None) -> Symbols:
         x = self.symbols(x) if least is None else self.pointwise("max", x, least)
@@ -324,7 +355,7 @@ def where(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def _line() -> str:
     """Return where the formula stands: the last line that is not of torch or of this package."""
-    own = str(Path(__file__).parent), str(Path(torch.__file__).parent)
+    own = str(Path(__file__).parents[1]), str(Path(torch.__file__).parent)
     lines = [each for each in traceback.extract_stack() if not each.filename.startswith((*own, "<"))]
     return f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno}: {lines[-1].line})" if lines else ""
 

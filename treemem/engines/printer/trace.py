@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 from treemem.engines.printer.operations import OPERATIONS
 from treemem.engines.printer.program import Node, Place, Program, evaluated, in_order
 from treemem.engines.printer.symbolic import StepError, SymbolicRun, Symbols
-from treemem.ops.cell import State
 
+State = dict[str, torch.Tensor]
 Step = Callable[..., State]
 
 ADDED = ("d_child", "d_learned", "d_features")
@@ -121,7 +121,7 @@ def _traced(step: Step, shape: StepShape) -> StepProgram:
     inputs = [*leaves, *incoming, *masks]
     given = [_random(each, 1, at < len(leaves)) for at, each in enumerate(inputs)]
     for tensor, leaf in zip(given, inputs, strict=True):
-        run.know(tensor, _symbols(run, leaf))
+        run.know(tensor, run.symbols_of_places([leaf.places]).reshape(leaf.shape))
     with run:
         results = joint(*given)
     gradients = [_gradients(each) for each in leaves]
@@ -231,11 +231,6 @@ def _base(leaf: _Leaf) -> str:
 def _random(leaf: _Leaf, rows: int, wanted: bool) -> torch.Tensor:
     shape = leaf.shape if leaf.is_shared or not leaf.shape else (rows * leaf.shape[0], *leaf.shape[1:])
     return torch.randn(shape, dtype=torch.float64).requires_grad_(wanted)
-
-
-def _symbols(run: SymbolicRun, leaf: _Leaf) -> Symbols:
-    entries = [run.symbol(run.program.load(place), at) for place, at in leaf.places]
-    return np.array(entries, np.int64).reshape(leaf.shape)
 
 
 def _stored(run: SymbolicRun, found: Symbols, leaf: _Leaf) -> dict[Place, Node]:
