@@ -29,6 +29,7 @@ from treemem.schedule.schedule import GIVEN, Schedule
 _SOURCE = Path(native.__file__).with_name("levels.cpp")
 _ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting costs much where cores are busy
 _MOST_STATES, _MOST_PRODUCTS = 4, 12
+_MOST_CHILDREN = 32  # of a node: each has lines of its own, and compiling takes longer than in proportion
 
 
 class _Product(ctypes.Structure):
@@ -115,6 +116,9 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
         return leaves
     if len(leaves) > _MOST_STATES:
         raise NotNative(f"{cell_name(cell)} has {len(leaves)} states; C++ takes {_MOST_STATES}")
+    most = max(_kinds(own, schedule), default=0)
+    if most > _MOST_CHILDREN:
+        raise NotNative(f"a node has {most} children; C++ is printed for up to {_MOST_CHILDREN}")
     try:
         formulas, weights = (_split if is_split else _cut)(own, schedule, leaves, inner_inputs)
     except StepError as error:
