@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -102,6 +103,8 @@ def cut_cell(
             _cut[full_key] = _Cutting(cell, arity, kind, states, features).cut()
         except StepError as error:
             _cut[full_key] = error
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            _cut[full_key] = StepError(f"it fails on rows of random numbers: {error}")  # or under autograd, with a word
     found = _cut[full_key]
     if isinstance(found, StepError):
         raise found
@@ -166,9 +169,9 @@ class _Cutting:
     def __init__(
         self, cell: torch.nn.Module, arity: int, kind: int, states: Mapping[str, tuple[int, ...]], features: int | None
     ) -> None:
-        self._cell, self._kind = cell, kind
+        self._cell, self._kind = copy.deepcopy(cell).double(), kind  # it may cast to the type of its weights
         self._shape = StepShape(arity, next(iter(states.values()))[-1], {}, states, features=features)
-        self._parameters = dict(cell.named_parameters())
+        self._parameters = dict(self._cell.named_parameters())
         self._known = {where(value): Part(name) for name, value in self._parameters.items()}
         for name, value in self._parameters.items():
             is_stack = value.dim() == 3 or (value.dim() == 2 and len(value) <= _MOST_ENTRIES)
@@ -237,12 +240,9 @@ class _Cutting:
         with torch.enable_grad(), torch.random.fork_rng(devices=[]), _Products(self._known, None) as products:
             children = {name: like.new_ones(1, shape.arity, *size) for name, size in shape.states.items()}
             x = None if shape.features is None else like.new_ones(1, shape.features)
-            try:
-                states = self._cell(children, x, self._kind)
-            except StepError:
-                raise
-            except Exception as error:
-                raise StepError(f"it does not run on a single node of ones: {error}") from error
+            states = self._cell(children, x, self._kind)
+        if states.keys() != shape.states.keys():
+            raise StepError(f"it returned the states {sorted(states)}; the leaves have {sorted(shape.states)}")
         return products.found, [
             *(inputs.grad_fn for _, inputs in products.found),
             *(each.grad_fn for each in states.values()),
