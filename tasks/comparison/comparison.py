@@ -238,6 +238,17 @@ def run_part(
         tell_nothing_trained(file, len(before))
 
 
+def together(forests: Sequence[Forest]) -> Forest:
+    """Return the trees of several forests, with the data that all of them have."""
+    shared = [name for name in forests[0].tree_data if all(name in each.tree_data for each in forests)]
+    return Forest.concatenate(
+        [
+            each.with_data(node_data=each.node_data, tree_data={name: each.tree_data[name] for name in shared})
+            for each in forests
+        ]
+    )
+
+
 def measure_trees(
     part: Part, row: str, done: Records, folder: Path, results: Path, within: Forest, beyond: Forest
 ) -> None:
@@ -262,7 +273,7 @@ def measure_trees(
     most = inside.group[inside.part("train")].max()
     per_example = len(within) // len(inside)
     tested = within[np.repeat(inside.split == SPLITS.index("test"), per_example)]
-    some = Forest.concatenate([tested[: _SENTENCES * per_example], beyond[: _SENTENCES * per_example]])
+    some = together([tested[: _SENTENCES * per_example], beyond[: _SENTENCES * per_example]])
     examples = task.examples(some)
     found = {f"seed {seed_of_record(each)}": found_trees(recorded_model(folder, each), examples) for each in done}
     groups = tree_scores(found, examples, lambda group: np.where(group > most, BEYOND, "test"))

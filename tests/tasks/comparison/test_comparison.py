@@ -19,7 +19,16 @@ from treemem.runs.study import StudyRun, check_same
 from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison import comparison
-from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, chosen_parts, divided, parts_of, run_part
+from treemem.tasks.comparison.comparison import (
+    BEYOND,
+    FOLDER,
+    Part,
+    chosen_parts,
+    divided,
+    parts_of,
+    run_part,
+    together,
+)
 from treemem.tasks.comparison.report import (
     at_majority,
     cost_panels,
@@ -28,6 +37,7 @@ from treemem.tasks.comparison.report import (
     summary_table,
     with_trivial_trees,
 )
+from treemem.trees import Forest
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 STUDIES = ("small", "published")
@@ -290,3 +300,12 @@ def test_data_without_higher_groups_are_refused() -> None:
 def test_a_part_is_named_by_study_and_part() -> None:
     assert [part.title for part in chosen_parts(["small"])] == ["small-logic", "small-listops", "small-equations"]
     assert [part.title for part in chosen_parts(["small-equations"])] == ["small-equations"]
+
+
+def test_data_sets_with_other_columns_are_put_together_by_what_both_have() -> None:
+    trees = ["(f x y)", "x"]
+    generated = Forest.from_trees(trees, tree_data={"label": [1, 2], "set": [0, 1]})
+    published = Forest.from_trees(trees, tree_data={"label": [3, 4]})
+    found = together([generated, published])
+    assert [*found.tree_data] == ["label"]
+    assert found.tree_data["label"].tolist() == [1, 2, 3, 4]
