@@ -49,6 +49,8 @@ def run_autograd(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
             states = _run_level(cell, maps, schedule.levels[height], children, x, leaves)
         for name, value in states.items():
             found[name].append(value)
+            if not route.targets:
+                continue
             sent = _selected(value, route.sent)
             parts = [sent] if len(route.sizes) == 1 else sent.split(route.sizes)
             for target, part in zip(route.targets, parts, strict=True):
@@ -150,7 +152,7 @@ def _find_routes(schedule: Schedule) -> list[_Route]:
 
 
 def _selection(places: np.ndarray, size: int) -> torch.Tensor | None:
-    """The places as a tensor; None if they are 0 to ``size - 1``."""
-    if len(places) == size and (places == np.arange(size)).all():
+    """The places as a tensor; None if they are 0 to ``size - 1``, or if there are none."""
+    if not len(places) or (len(places) == size and (places == np.arange(size)).all()):
         return None
-    return torch.from_numpy(places)
+    return torch.from_numpy(places.copy())  # a part of a larger array keeps it alive, and torch.export refuses it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import dropout
 
 from treemem.engines.printer.cut import Map, cut_cell
-from treemem.engines.printer.printed import PrintedStep, formula_key, printed_step
+from treemem.engines.printer.printed import PrintedStep, formula_key, parameter_of, printed_step
 from treemem.engines.printer.symbolic import StepError
 from treemem.ops import native
 from treemem.ops.cell import Cell, Product, State, cell_name, leaf_products, leaf_states
@@ -128,7 +128,7 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
             _told.add(reason)
         raise NotNative(reason) from None
     names = dict.fromkeys(name for each in formulas.values() for name in each.printed.learned)
-    tensors = _Tensors(features, leaves, {name: own.get_parameter(name) for name in names}, weights)
+    tensors = _Tensors(features, leaves, {name: parameter_of(own, name) for name in names}, weights)
     flat = [None if each is None else each.contiguous() for each in tensors.flat()]
     _check([each for each in flat if each is not None])
     run = _Run(formulas, schedule, tensors)
@@ -205,7 +205,8 @@ def _split(
     """The formulas of a cell in the split form by arity, in ascending order, and its weights by key."""
     weights = {key: pair for key, pair in cell.weights().items() if pair[0].dim() == 3}
     states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
-    key, found = formula_key(cell), {}
+    key: Hashable = cell.formula_key() if callable(getattr(cell, "formula_key", None)) else formula_key(cell)
+    found = {}
     for arity in _kinds(cell, schedule):
         products = cell.products(arity) if arity else leaf_products(cell)
         widths = {each.name: weights[each.weights][0].shape[1] for each in products}

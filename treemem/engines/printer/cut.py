@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from treemem.engines.printer.printed import PrintedStep, learned_by, printed
+from treemem.engines.printer.printed import PrintedStep, learned_by, parameter_of, printed
 from treemem.engines.printer.symbolic import StepError, where
-from treemem.engines.printer.trace import StepShape
+from treemem.engines.printer.trace import StepShape, unnoticed
 from treemem.ops.cell import State
 
 _MOST_ENTRIES = 64  # of a parameter that may stack biases
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     is_turned: bool = False
 
     def of(self, cell: torch.nn.Module) -> torch.Tensor:
-        value: torch.Tensor = cell.get_parameter(self.name)
+        value: torch.Tensor = parameter_of(cell, self.name)
         value = value if self.entry is None else value[self.entry]
         return value.t() if self.is_turned else value
 
@@ -237,7 +237,7 @@ class _Cutting:
         """The products of one node; and the nodes of autograd at which what follows from them ends."""
         like = next(iter(self._parameters.values()), torch.empty(0))
         shape = self._shape
-        with torch.enable_grad(), torch.random.fork_rng(devices=[]), _Products(self._known, None) as products:
+        with unnoticed(), _Products(self._known, None) as products:
             children = {name: like.new_ones(1, shape.arity, *size) for name, size in shape.states.items()}
             x = None if shape.features is None else like.new_ones(1, shape.features)
             states = self._cell(children, x, self._kind)

@@ -10,7 +10,7 @@ import torch
 
 from treemem.engines.printer.cpp import cpp_source
 from treemem.engines.printer.symbolic import StepError
-from treemem.engines.printer.trace import Step, StepShape, trace_step
+from treemem.engines.printer.trace import Step, StepShape, trace_step, unnoticed
 from treemem.ops.cell import Product, State
 from treemem.ops.native import Printed
 from treemem.ops.product_input import HiddenLayer
@@ -82,7 +82,7 @@ def _print(
     read = [each.source.product for each in products if isinstance(each.source, HiddenLayer)]
     parameters = dict(cell.named_parameters())
     like = next(iter(parameters.values()), torch.empty(0))
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+    with unnoticed():
         given = {name: like.new_zeros(copies, sum(sizes)) for name, (copies, sizes) in of_products.items()}
         children = {name: like.new_zeros(1, arity, *size) for name, size in states.items()}
         found = cell.step(given, children)
@@ -124,6 +124,14 @@ class _Step(torch.nn.Module):
         return self.cell.step(products, children)
 
 
+def parameter_of(cell: torch.nn.Module, name: str) -> torch.Tensor:
+    """Return a parameter by its name, or the tensor that ``functional_call`` has put in its place."""
+    found: Any = cell
+    for each in name.split("."):
+        found = getattr(found, each)
+    return found
+
+
 def learned_by(ends: Sequence[Any], parameters: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
     """Return the names of the parameters that a formula reads.
 
@@ -155,13 +163,7 @@ _OWN = set(vars(torch.nn.Module())) - {"training"}
 
 
 def formula_key(cell: Any) -> Hashable:
-    """Return what a cell's formula may depend on: its class, its parts, and their attributes and shapes.
-
-    A cell with ``formula_key`` says it itself.
-    """
-    own = getattr(cell, "formula_key", None)
-    if own is not None:
-        return own()
+    """Return what a cell's formula may depend on: its class, its parts, and their attributes and shapes."""
     return tuple(
         (
             name,

@@ -7,7 +7,8 @@ on random numbers, and must give what the step and autograd give.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -80,6 +81,14 @@ class _Leaf(NamedTuple):
     is_shared: bool = False  # by all rows
 
 
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """A block that draws random numbers and runs autograd without a trace: neither seeds nor checkpoints notice it."""
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), hooks:
+        yield
+
+
 def trace_step(step: Step, shape: StepShape) -> StepProgram:
     """Return the programs of ``step(products, children, *learned)``.
 
@@ -90,7 +99,7 @@ def trace_step(step: Step, shape: StepShape) -> StepProgram:
     Raises:
         StepError: it cannot be printed; the message says why.
     """
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with unnoticed():
         torch.manual_seed(0)
         return _traced(step, shape)
 
