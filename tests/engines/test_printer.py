@@ -76,7 +76,7 @@ def test_symbols_tell_sums_over_children_from_sums_over_positions() -> None:
         (lambda a, b, h: a.half().double(), "it casts to float16"),
         (lambda a, b, h: a - a.mean(0), "a row does not depend on its own inputs alone"),
         (lambda a, b, h: a @ torch.eye(D, dtype=a.dtype), "cannot be printed|some positions"),
-        (lambda a, b, h: a * OUTSIDE, "neither a parameter nor a buffer"),
+        (lambda a, b, h: a * OUTSIDE, "not a learned parameter of the cell"),
         (lambda a, b, h: a.roll(1, 1), "different positions|cannot be printed|not computed alike"),
         (lambda a, b, h: torch.cat([a[:, :3], b[:, 3:]], 1), "the positions of a state are not computed alike"),
         (lambda a, b, h: a * b[:, :1], "different positions of a state meet"),

@@ -215,7 +215,7 @@ class OfTheBatch(Mean):
     [
         (Sorting, r"the operation sort cannot be printed \(test_users_cells.py, line \d+: .*sort"),
         (Branching, "it decides by the numbers in a tensor"),
-        (Hidden, "neither a parameter nor a buffer"),
+        (Hidden, "not a learned parameter of the cell"),
         (OfTheBatch, "a row does not depend on its own inputs alone"),
     ],
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
-import time
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path

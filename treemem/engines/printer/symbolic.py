@@ -86,7 +86,9 @@ class SymbolicRun(TorchDispatchMode):
         """Return an array of symbols, of a tensor, of numbers, or of symbols."""
         if isinstance(values, torch.Tensor):
             if where(values) not in self._known:
-                raise StepError("it reads a tensor that is neither a parameter nor a buffer of the cell; register it")
+                raise StepError(
+                    "it reads a tensor that is not a learned parameter of the cell, or a weight other than in a product"
+                )
             return self._known[where(values)]
         if isinstance(values, (np.ndarray, np.int64)) and values.dtype == np.int64:
             return np.asarray(values)
