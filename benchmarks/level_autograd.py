@@ -56,7 +56,7 @@ def hidden_by_levels(problem: Problem, schedule: Schedule, feat: Tensor | None) 
     levels = [_joined(leaves)]
     weights = {key: (weight.unbind(0), bias.unbind(0)) for key, (weight, bias) in cell.weights().items()}
     for segments, own_sources, place in sources:
-        below = {name: _cat([levels[source][name] for source in own_sources]) for name in ("h", *cell.reads)}
+        below = {name: _cat([levels[source][name] for source in own_sources]) for name in levels[0]}
         first_child = segments[0].first_child
         made = []
         for arity, group in groupby(segments, key=lambda segment: segment.arity):
@@ -89,7 +89,7 @@ def _step(cell: SplitTreeCell, weights: Weights, segments: list[Segment], childr
             used = 0 if product.set_of_kind is None else product.set_of_kind[segment.kind]
             parts.append(functional.linear(own, weight[used], bias[used]))
         results[product.name] = _cat(parts)
-    return cell.step(results, {name: children[name] for name in cell.reads})
+    return cell.step(results, children)
 
 
 def _inputs(product: Product, children: State, results: State) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 import torch
 from engine_parity import REFERENCE, assert_same, results
@@ -233,3 +234,51 @@ def test_what_cannot_be_printed_runs_under_autograd_and_the_log_says_why_once(
     net.engine = "native"
     with pytest.raises(RecipeError, match=reason):
         net(trees)
+
+
+class Detached(Mean):
+    """Trains its map by one of two products only."""
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        weight = self.linear.weight
+        assert x is not None
+        return {
+            "h": torch.tanh(functional.linear(children["h"].sum(1), weight.detach()) + functional.linear(x, weight))
+        }
+
+
+class OfTheClass(Mean):
+    scale = 1.0
+    table = np.ones(1)
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        return {"h": self.linear(children["h"].sum(1)) * self.scale * float(self.table[0]) * FACTORS[0]}
+
+
+class Bounded(Mean):
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        return {"h": torch.tanh(self.linear(children["h"].sum(1))).clamp(max=float("inf"))}
+
+
+FACTORS = [1.0]
+
+
+def test_a_weight_without_its_gradient_gets_none() -> None:
+    net = network(Detached(3), 3)
+    assert_same(results(net, batch(), "auto"), results(net, batch(), "autograd"), "")
+
+
+def test_values_beside_the_cell_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network(OfTheClass(3), 3)
+    results(net, batch(), "native")
+    monkeypatch.setattr(OfTheClass, "scale", 5.0)
+    assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "class")
+    monkeypatch.setattr(OfTheClass, "table", np.full(1, 3.0))
+    assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "array")
+    monkeypatch.setitem(globals(), "FACTORS", [2.0])
+    assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "global")
+
+
+def test_infinity_is_printed() -> None:
+    net = network(Bounded(3), 3)
+    assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from treemem.engines.printer.loops import Loop, loops_of
 from treemem.engines.printer.operations import ACROSS, OPERATIONS
 from treemem.engines.printer.program import Node, Place, in_order
@@ -127,7 +129,7 @@ class _Function:
 
     def _value(self, node: Node) -> str:
         if node.op in ("constant", "D"):
-            return "T(D)" if node.value is None else f"T({node.value!r})"
+            return "T(D)" if node.value is None else _number(node.value)
         return self._text[node] if node.is_vector else f"s{node.number}"
 
     def _expression(self, node: Node) -> str:
@@ -135,6 +137,14 @@ class _Function:
             return _at(node.args[0])
         assert node.op not in ACROSS
         return OPERATIONS[node.op].cpp.format(*map(self._value, node.operands))
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "std::numeric_limits<T>::quiet_NaN()"
+    if math.isinf(value):
+        return f"({'-' if value < 0 else ''}std::numeric_limits<T>::infinity())"
+    return f"T({value!r})"
 
 
 def _memory(place: Place) -> Place:

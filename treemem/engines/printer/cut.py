@@ -119,13 +119,13 @@ class _Products(TorchFunctionMode):
     """Takes the results of products as given, and notes what they multiply.
 
     Args:
-        known: parameters, their entries and transposes, by where they are.
+        known: parameters, their entries and transposes, by where they are; and whether they want gradients.
         given: results of the first products, ``[m * copies, outputs]`` each; None: compute them.
         until: the product whose inputs are wanted; None for none.
     """
 
     def __init__(
-        self, known: Mapping[Any, Part], given: Sequence[torch.Tensor] | None, until: int | None = None
+        self, known: Mapping[Any, tuple[Part, bool]], given: Sequence[torch.Tensor] | None, until: int | None = None
     ) -> None:
         super().__init__()
         self._known, self._given, self._until = known, given, until
@@ -148,18 +148,25 @@ class _Products(TorchFunctionMode):
 
     def _product(self, func: Any, *args: Any, **kwargs: Any) -> tuple[Map, torch.Tensor] | None:
         """The map and the inputs; None if it is not the product of inputs and a parameter."""
+        if not torch.is_grad_enabled():  # its weights get no gradient
+            return None
         if func is torch.nn.functional.linear:
             return self._linear(*args, **kwargs)
-        if func in _MATMUL and len(args) == 2 and where(args[1]) in self._known:
-            turned = self._known[where(args[1])]
+        turned = self._part(args[1]) if func in _MATMUL and len(args) == 2 and args[1].dim() == 2 else None
+        if turned is not None:
             return Map(turned._replace(is_turned=not turned.is_turned), None), args[0]
         return None
+
+    def _part(self, value: torch.Tensor) -> Part | None:
+        """The parameter that a tensor is; None for others, such as a parameter without its gradient."""
+        part, wants = self._known.get(where(value), (None, False))
+        return part if value.requires_grad == wants else None
 
     def _linear(
         self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
     ) -> tuple[Map, torch.Tensor] | None:
-        of_weight = self._known.get(where(weight))
-        of_bias = None if bias is None else self._known.get(where(bias))
+        of_weight = self._part(weight)
+        of_bias = None if bias is None else self._part(bias)
         if of_weight is None or (bias is not None and of_bias is None):
             return None
         return Map(of_weight, of_bias), input
@@ -172,13 +179,15 @@ class _Cutting:
         self._cell, self._kind = copy.deepcopy(cell).double(), kind  # it may cast to the type of its weights
         self._shape = StepShape(arity, next(iter(states.values()))[-1], {}, states, features=features)
         self._parameters = dict(self._cell.named_parameters())
-        self._known = {where(value): Part(name) for name, value in self._parameters.items()}
+        self._known: dict[Any, tuple[Part, bool]] = {}
+        for name, value in self._parameters.items():
+            self._known[where(value)] = Part(name), value.requires_grad
         for name, value in self._parameters.items():
             is_stack = value.dim() == 3 or (value.dim() == 2 and len(value) <= _MOST_ENTRIES)
             for entry in range(len(value) if is_stack else 0):
-                self._known.setdefault(where(value[entry]), Part(name, entry))
+                self._known.setdefault(where(value[entry]), (Part(name, entry), value.requires_grad))
             if value.dim() == 2:
-                self._known.setdefault(where(value.t()), Part(name, None, True))
+                self._known.setdefault(where(value.t()), (Part(name, None, True), value.requires_grad))
 
     def cut(self) -> CutCell:
         found, variables = self._explore()

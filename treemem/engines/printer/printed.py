@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 
 from treemem.engines.printer.cpp import cpp_source
@@ -168,11 +170,44 @@ def formula_key(cell: Any) -> Hashable:
         (
             name,
             type(module),
+            _of_class(type(module)),
             tuple((key, plain(value)) for key, value in vars(module).items() if key not in _OWN),
             tuple((key, None if value is None else value.shape) for key, value in module._parameters.items()),
+            tuple((key, None if value is None else value.requires_grad) for key, value in module._parameters.items()),
         )
         for name, module in cell.named_modules()
     )
+
+
+def _of_class(own: type) -> Hashable:
+    """Return the methods and the attributes of a user's class; those of torch do not change."""
+    bases = [each for each in own.__mro__ if not each.__module__.startswith(("torch.", "builtins"))]
+    return tuple((key, plain(value)) for each in bases for key, value in vars(each).items() if not key.startswith("__"))
+
+
+def _of_function(function: Any, seen: frozenset[Any]) -> Hashable:
+    """Return the code of a function, and what it reads beside its arguments."""
+    if function in seen:
+        return None
+    seen |= {function}
+    cells = [each.cell_contents for each in function.__closure__ or () if _is_full(each)]
+    names = [name for name in function.__code__.co_names if name in function.__globals__]
+    read = [(name, function.__globals__[name]) for name in names]
+    return (
+        function.__code__,
+        plain(function.__defaults__, seen),
+        tuple(plain(each, seen) for each in cells if not isinstance(each, type)),
+        tuple(
+            (name, plain(value, seen)) for name, value in read if isinstance(value, (*_PLAIN, *_SEVERAL, FunctionType))
+        ),
+    )
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
 
 
 class _Same:
@@ -188,14 +223,32 @@ class _Same:
         return id(self.value)
 
 
-def plain(value: Any) -> Hashable:
-    """Return a value by which an attribute is compared: what it consists of, or the object itself."""
-    if value is None or isinstance(value, (bool, int, float, str, type)):
+_PLAIN = (bool, int, float, str, bytes, torch.dtype, torch.device)
+_SEVERAL = (tuple, list, set, frozenset, dict, np.ndarray)
+
+
+def plain(value: Any, seen: frozenset[Any] = frozenset()) -> Hashable:
+    """Return a value by which an attribute is compared: what it consists of, or the object itself.
+
+    Raises:
+        StepError: changes of the value cannot be noticed.
+    """
+    if value is None or isinstance(value, (*_PLAIN, type)):
         return value
     if isinstance(value, (tuple, list)):
-        return tuple(map(plain, value))
+        return type(value), tuple(plain(each, seen) for each in value)
+    if isinstance(value, (set, frozenset)):
+        return type(value), frozenset(plain(each, seen) for each in value)
     if isinstance(value, dict):
-        return tuple((key, plain(each)) for key, each in value.items())
-    if hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.Tensor):
-        return type(value), plain(vars(value))
-    return _Same(value)
+        return type(value), tuple((plain(key, seen), plain(each, seen)) for key, each in value.items())
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, FunctionType):
+        return _of_function(value, seen)
+    if isinstance(value, (torch.Tensor, torch.nn.Module)) or callable(value):
+        return _Same(value)
+    if isinstance(value, (property, classmethod, staticmethod)):
+        return plain(value.fget if isinstance(value, property) else value.__func__, seen)
+    if hasattr(value, "__dict__") and not any(getattr(each, "__slots__", ()) for each in type(value).__mro__):
+        return type(value), plain(vars(value), seen)
+    raise StepError(f"it has a value of the type {type(value).__name__}, whose changes cannot be noticed")

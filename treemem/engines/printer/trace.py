@@ -162,7 +162,7 @@ def _leaves(step: Step, shape: StepShape) -> tuple[list[_Leaf], tuple[tuple[floa
     for size in shape.learned:
         leaves.append(_leaf("learned", size, shape.D, start=(vectors, numbers))._replace(is_shared=True))
         vectors, numbers = _end(leaves[-1], vectors, numbers)
-    with _Dropouts(None) as counted, torch.no_grad():
+    with _Dropouts(None) as counted:
         _call(step, shape, [_random(each, 1, False) for each in leaves])
     vectors = numbers = 0
     for _, size in counted.found:

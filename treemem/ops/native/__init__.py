@@ -146,7 +146,10 @@ def _library(source: Path | Printed, *definitions: str) -> ctypes.CDLL | None:
     try:
         kept = kept_library(*_compilation(source, definitions), _Library)
     except (OSError, subprocess.SubprocessError) as error:
-        give_up(reason_of(error))
+        if isinstance(source, Printed):  # others may well compile
+            warnings.warn(f"{source.name} runs uncompiled: {reason_of(error)}", RuntimeWarning, stacklevel=2)
+        else:
+            give_up(reason_of(error))
         return None
     if kept.is_new:
         level, seconds = logging.INFO if launched_processes().is_first else logging.DEBUG, time.perf_counter() - begin
