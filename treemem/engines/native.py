@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,11 +117,12 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
         return leaves
     if len(leaves) > _MOST_STATES:
         raise NotNative(f"{cell_name(cell)} has {len(leaves)} states; C++ takes {_MOST_STATES}")
-    most = max(_kinds(own, schedule), default=0)
+    kinds = _kinds(own, schedule)
+    most = max(kinds, default=0)
     if most > _MOST_CHILDREN:
         raise NotNative(f"a node has {most} children; C++ is printed for up to {_MOST_CHILDREN}")
     try:
-        formulas, weights = (_split if is_split else _cut)(own, schedule, leaves, inner_inputs)
+        formulas, weights = (_split if is_split else _cut)(own, kinds, leaves, inner_inputs)
     except StepError as error:
         reason = f"{cell_name(cell)} cannot be printed: {error}"
         if reason not in _told:
@@ -200,14 +202,14 @@ Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
 
 def _split(
-    cell: Any, schedule: Schedule, leaves: State, inputs: torch.Tensor | None
+    cell: Any, kinds: Mapping[int, Sequence[int]], leaves: State, inputs: torch.Tensor | None
 ) -> tuple[dict[int, _Formula], Weights]:
     """The formulas of a cell in the split form by arity, in ascending order, and its weights by key."""
     weights = {key: pair for key, pair in cell.weights().items() if pair[0].dim() == 3}
     states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
     key: Hashable = cell.formula_key() if callable(getattr(cell, "formula_key", None)) else formula_key(cell)
     found = {}
-    for arity in _kinds(cell, schedule):
+    for arity in kinds:
         products = cell.products(arity) if arity else leaf_products(cell)
         widths = {each.name: weights[each.weights][0].shape[1] for each in products}
         read = [each.source.product for each in products if isinstance(each.source, HiddenLayer)]
@@ -216,16 +218,16 @@ def _split(
 
 
 def _cut(
-    cell: Any, schedule: Schedule, leaves: State, inputs: torch.Tensor | None
+    cell: Any, kinds: Mapping[int, Sequence[int]], leaves: State, inputs: torch.Tensor | None
 ) -> tuple[dict[int, _Formula], Weights]:
     """The same of a user's cell, cut at its products."""
     states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
     width = None if inputs is None else inputs.shape[1]
     key, found = formula_key(cell), {}
     weights: Weights = {}
-    for arity, kinds in _kinds(cell, schedule).items():
-        cuts = {kind: cut_cell(cell, key, arity, kind, states, width) for kind in kinds}
-        first = cuts[kinds[0]]
+    for arity, own in kinds.items():
+        cuts = {kind: cut_cell(cell, key, arity, kind, states, width) for kind in own}
+        first = cuts[own[0]]
         if any(each.structure() != first.structure() for each in cuts.values()):
             raise StepError(f"its kinds of {arity} children have different formulas")
         if len(first.products) > _MOST_PRODUCTS:
@@ -372,8 +374,8 @@ class _Run:
             structure.arity, structure.rows, structure.num_products = arity, rows, len(formula.products)
             for at in range(len(formula.products)):
                 structure.products[at] = self._product(arity, at, tensors, found, given)
-            step = _addresses_of(_compiled(formula.printed.source, states[0]), self._hidden_size)
-            structure.forward, structure.backward, structure.num_scratch = step
+            structure.forward, structure.backward, vectors = _functions(formula.printed.source, self._dtype)
+            structure.num_scratch = vectors * self._hidden_size
             self._set_mask(structure, arity, formula.printed.dropouts, states[0])
             if formula.printed.learned:
                 learned = torch.cat([tensors.learned[name].flatten() for name in formula.printed.learned])
@@ -429,7 +431,8 @@ class _Run:
             read = [each.name for each in products].index(source.product)
         gather = (0, 0, 0)
         if isinstance(source, _PrintedInputs):
-            gather = _addresses_of(_compiled(source.gather.source, weight), self._hidden_size)
+            forward, backward, vectors = _functions(source.gather.source, self._dtype)
+            gather = forward, backward, vectors * self._hidden_size
         return _Product(
             *(_source(source), copies, weight.shape[1], weight.shape[2] - num_features, num_features, read),
             self._set_of_kind(product.set_of_kind),
@@ -487,14 +490,15 @@ def _source(source: Any) -> int:
     return {ChildrenSum: 2, EachChild: 3, StackRows: 4, HiddenLayer: 5, _PrintedInputs: 6}[type(source)]
 
 
-def _addresses_of(step: Any, hidden_size: int) -> tuple[int, int, int]:
-    """Where the functions of a printed step are, and how many numbers it needs."""
-    vectors = ctypes.c_int64()
+@cache
+def _functions(source: Printed, dtype: torch.dtype) -> tuple[int, int, int]:
+    """Where the functions of a printed step are, and how many vectors it needs."""
+    step, vectors = _compiled(source, torch.empty(0, dtype=dtype)), ctypes.c_int64()
     step.count_scratch(ctypes.byref(vectors))
     forward, backward = (
         ctypes.cast(getattr(step, name), ctypes.c_void_p).value or 0 for name in ("forward_row", "backward_row")
     )
-    return forward, backward, vectors.value * hidden_size
+    return forward, backward, vectors.value
 
 
 def _address(tensor: torch.Tensor | None) -> int | None:
