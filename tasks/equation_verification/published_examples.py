@@ -1,7 +1,7 @@
 """The examples of table 1 of Arabshahi et al. 2020: do they hold numerically, and what do the packaged networks say?
 
-The table was written down without the paper at hand. Labels and depths are those of the table. The trees have these
-depths too, with one bracket around a part of a sum that the printed form of the last example does not show.
+The table was written down from memory, without the paper at hand: texts, labels and depths. The trees have these
+depths, with one bracket around a part of a sum that the printed form of the last example does not show.
 """
 
 from __future__ import annotations
