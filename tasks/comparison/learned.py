@@ -60,6 +60,7 @@ class LearnedPart(Part):
         files: names of further data sets to score.
         optimizers: name of an optimiser to ``rates``, the learning rates to try, and further training options.
         trial: the training options of a trial.
+        options: name of a network to options of its rows, such as the published number of slots.
         wide: rows at their published size, each a ``network`` and its ``options``, beside those of equal weights.
         first: rows that run before the others.
         unscored: name of a row to the sets that would take it hours to score.
@@ -70,9 +71,15 @@ class LearnedPart(Part):
     files: Sequence[str] = ()
     optimizers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trial: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     wide: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     first: Sequence[str] = ()
     unscored: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> dict[str, NetworkConfig]:
+        """The networks by the name of their row, with their options."""
+        return {row: each.replace(**self.options.get(each.network, {})) for row, each in super().rows.items()}
 
     @cached_property
     def recipe(self) -> Recipe:

@@ -70,6 +70,9 @@ def test_a_trial_whose_loss_is_not_finite_is_never_the_best() -> None:
 def test_the_networks_of_a_part_have_about_the_same_number_of_weights(part: LearnedPart) -> None:
     assert {*part.first, *part.wide, *part.unscored} <= {*part.order}
     assert {*part.order} == {*part.recipe.networks}
+    memories = [each for each in part.recipe.networks.values() if each.network == "OrderedMemory"]
+    assert {*part.options} == {"OrderedMemory"}
+    assert all(part.options["OrderedMemory"].items() <= each.options.items() for each in memories)
     files = [part.file_of(Path(), row) for row in part.order]
     assert len(set(files)) == len(files)
     for run in (part.trial_of("TreeCell", Trial("muon", 0.004)), part.run_with("TreeCell", Trial("adam", 0.002), 7)):
