@@ -31,7 +31,7 @@ def check_agreement(workload: Workload, baselines: Sequence[str]) -> None:
     """
     reference, problem = workload.small_problem(CPU), workload.small_problem(measured_device())
     expected = by_engine(reference, "naive" if has_dgl() else "autograd").outcome()
-    found: dict[str, Outcome | None] = {"ours": by_engine(problem).outcome()}
+    found: dict[str, Outcome | None] = {"ours": by_engine(problem, workload.engine).outcome()}
     found |= {name: BASELINES[name](problem).outcome() for name in baselines}
     for name, outcome in found.items():
         if outcome is not None:

@@ -51,3 +51,16 @@ def calls_of(step: Callable[[], object]) -> Calls:
         synchronize()  # cudaDeviceSynchronize, which does not count
     counts = {event.key: event.count for event in profiled.key_averages()}
     return Calls(*(sum(counts.get(name, 0) for name in names) for names in (_LAUNCHES, _WAITS)))
+
+
+def peak_of(step: Callable[[], object]) -> int:
+    """The most bytes of new tensors that a step holds at once on the CPU."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()
+    results = profiled.profiler.kineto_results
+    events = [event for event in results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak

@@ -29,7 +29,7 @@ def measured(workload: Workload, baselines: Sequence[str], budget: Budget) -> It
     check_agreement(workload, chosen)
     problem = workload.problem(budget.examples)
     print(f"{workload.name}: {problem.examples.source}", file=sys.stderr, flush=True)
-    ours = by_engine(problem)
+    ours = by_engine(problem, workload.engine)
     for name in chosen:
         theirs = BASELINES[name](problem)
         for mode in MODES:

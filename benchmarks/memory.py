@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.device import peak_of
 from benchmarks.problem import Problem
 from benchmarks.ways import Way
 
@@ -26,15 +26,7 @@ def peak_bytes(problem: Problem, way: Way) -> int:
         before = torch.cuda.memory_allocated(problem.device)
         way.train()
         return torch.cuda.max_memory_allocated(problem.device) - before - gradients
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        way.train()
-    results = profiled.profiler.kineto_results
-    events = [event for event in results.events() if event.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak - gradients
+    return peak_of(way.train) - gradients
 
 
 def least_bytes(problem: Problem) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from benchmarks.device import measured_device
 from benchmarks.examples import Examples
 from treemem.device_copy import to_device
-from treemem.nn import ClassifierHead, EqualityHead, RelationHead, TreeLayer
+from treemem.nn import ClassifierHead, EqualityHead, RelationHead, TreeNetwork
 from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
@@ -48,7 +48,7 @@ class Problem:
         device: where the network is.
     """
 
-    layer: TreeLayer
+    layer: TreeNetwork
     head: Head
     examples: Examples
     batch_size: int

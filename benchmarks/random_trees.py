@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from treemem.trees.forest import Forest
+from treemem.trees import Forest
 
 INNER = "node"
 """The label of every inner node."""

@@ -19,14 +19,26 @@ from benchmarks.examples import (
     sentences,
 )
 from benchmarks.level_autograd import level_autograd
+from benchmarks.own_cells import AttentiveGRU, HiddenLayerLSTM, equal_trees_of_20_leaves, own_cell_network
 from benchmarks.problem import Head, Problem
 from benchmarks.products import Products
 from benchmarks.recursion import ByRecursion
 from benchmarks.ways import ByBatch, Way, by_engine
-from treemem.nn import ClassifierHead, EqualityHead, RelationHead, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import (
+    ClassifierHead,
+    EqualityHead,
+    RelationHead,
+    StackTreeLSTM,
+    TreeCell,
+    TreeLayer,
+    TreeLSTM,
+    TreeNetwork,
+    TreeRNN,
+)
+from treemem.ops import Engine
 from treemem.trees.vocabulary import Vocabulary
 
-Network = Callable[[Vocabulary], tuple[TreeLayer, Head]]
+Network = Callable[[Vocabulary], tuple[TreeNetwork, Head]]
 _SMALL = 24  # examples for the comparison of outcomes
 
 
@@ -68,6 +80,7 @@ class Workload:
         share_subtrees: whether equal subtrees of a batch are computed once.
         memory: whether the memory of a training step is measured too.
         compiling: whether the time that compiling takes is measured too.
+        engine: that of our way.
     """
 
     name: str
@@ -79,6 +92,7 @@ class Workload:
     share_subtrees: bool = False
     memory: bool = False
     compiling: bool = False
+    engine: Engine = "auto"
 
     def problem(self, most: int) -> Problem:
         """The problem with at most ``most`` examples, or one batch of them if that is more."""
@@ -201,6 +215,19 @@ def of_forest(nodes: int) -> Workload:
     )
 
 
+def of_own_cell(name: str, cell: type[torch.nn.Module], size: int, batch_size: int) -> Workload:
+    """A cell in plain torch over random trees of 20 leaves, compiled: the engine native refuses what is not."""
+    return Workload(
+        f"own cell {name} {size} batch {batch_size}",
+        partial(own_cell_network, cell, size),
+        equal_trees_of_20_leaves,
+        lambda: equal_trees(_SMALL, 5),
+        batch_size,
+        ("uncompiled", "naive"),
+        engine="native",
+    )
+
+
 WORKLOADS = (
     *(of_sentences(size) for size in (150, 256)),
     *(
@@ -214,6 +241,8 @@ WORKLOADS = (
         for name, network in (("tree-cell hidden 200", gated_network), ("tree-rnn hidden 200", logic_network))
         for share_subtrees in (True, False)
     ),
+    *(of_own_cell("gru", AttentiveGRU, size, batch) for size in (50, 150) for batch in (25, 256)),
+    of_own_cell("lstm", HiddenLayerLSTM, 150, 25),
     of_chains(10_000),
     of_one_tree(1_000_000),
 )
