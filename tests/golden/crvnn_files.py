@@ -12,7 +12,7 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
 from treemem.nn import CRvNN
-from treemem.ops.crvnn import CRvNNEngine, continuous_recursion, naive_recursion, with_ends
+from treemem.ops.crvnn import CRvNNEngine, continuous_recursion, naive_steps, recursion_of, with_ends
 
 ENGINES: tuple[CRvNNEngine, ...] = ("naive", "fused")
 _MAPS = {
@@ -60,7 +60,9 @@ def check_crvnn(arrays: Arrays, **options: Any) -> None:
     lengths = torch.from_numpy(arrays["lengths"])
     inputs = torch.from_numpy(arrays["input"]).clone().requires_grad_()
     ends = layer.leaves(layer.ends.vectors)
-    found = naive_recursion(with_ends(layer.leaves(inputs), ends, lengths), lengths, layer.weights())
+    states = with_ends(layer.leaves(inputs), ends, lengths)
+    steps = naive_steps(states, lengths, layer.weights(), alone=False)
+    found = recursion_of(steps, lengths, layer.equation, inputs.shape[1], alone=False)
     same(found.states, arrays["sequence"], "sequence")
     same(found.encoding, arrays["global_state"], "global_state")
     loss = (found.encoding * torch.from_numpy(arrays["loss_weight"])).sum()

@@ -13,7 +13,6 @@ from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.crvnn import CRvNNEngine, CRvNNWeights, TransitionFeatures, continuous_recursion
 from treemem.ops.crvnn.native import native_steps
-from treemem.ops.crvnn.weights import FeatureTerms
 from treemem.ops.gated_recursive import GatedCellWeights
 from treemem.ops.threads import torch_threads
 
@@ -72,24 +71,36 @@ def run(lengths: tuple[int, ...], options: dict[str, Any], engine: CRvNNEngine, 
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("compiles", [True, False])
-def test_the_fused_engine_equals_the_naive_one(
-    compiles: bool, options: dict[str, Any], lengths: tuple[int, ...]
-) -> None:
-    """The naive engine reads sequence by sequence, so the batch has no effect either."""
-    with compile_steps(compiles):
-        for seed in range(4):
-            expected, found = (run(lengths, options, engine, seed) for engine in ENGINES)
-            assert_same(found, expected, f"seed {seed}")
+def test_the_fused_engine_equals_the_naive_one(options: dict[str, Any], lengths: tuple[int, ...]) -> None:
+    for seed in range(4):
+        expected, found = (run(lengths, options, engine, seed) for engine in ENGINES)
+        assert_same(found, expected, f"seed {seed}")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_each_sequence_is_read_as_if_alone(options: dict[str, Any], engine: CRvNNEngine) -> None:
+    own, lengths = tensors(options), torch.tensor(LENGTHS[0])
+    leaves = leaves_of(LENGTHS[0]).requires_grad_()
+
+    def results(rows: slice) -> dict[str, Tensor]:
+        found = continuous_recursion(leaves[rows], own[10], lengths[rows], weights(own, options), engine=engine)
+        (gradient,) = torch.autograd.grad((found.encoding.sin().sum() + found.penalty.sum()), leaves)
+        return {name: each.detach() for name, each in (*found._asdict().items(), ("gradient", gradient[rows]))}
+
+    together = results(slice(None))
+    for row in lengths.nonzero().flatten().tolist():
+        alone = results(slice(row, row + 1))
+        assert_same(alone, {name: each[row : row + 1] for name, each in together.items()}, f"row {row}")
 
 
 @compiled
 def test_the_fused_engine_is_in_cpp_where_it_can_be() -> None:
     own, lengths = weights(tensors({}), {}), torch.tensor([2, 1])
-    states, terms = torch.zeros(2, 4, SIZE).double(), FeatureTerms.of(own)
-    assert native_steps(states, lengths, own, terms) is not None
+    states = torch.zeros(2, 4, SIZE).double()
+    assert native_steps(states, lengths, own) is not None
     with compile_steps(False):
-        assert native_steps(states, lengths, own, terms) is None
+        assert native_steps(states, lengths, own) is None
 
 
 @pytest.mark.usefixtures("unset_memory_is_nan")

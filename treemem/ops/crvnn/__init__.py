@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from treemem.ops.crvnn.naive import naive_recursion
-from treemem.ops.crvnn.sequences import CRvNNEngine, continuous_recursion, with_ends
+from treemem.ops.crvnn.naive import naive_steps
+from treemem.ops.crvnn.sequences import CRvNNEngine, continuous_recursion, recursion_of, with_ends
 from treemem.ops.crvnn.weights import CRvNNWeights, NeighborEquation, Recursion, TransitionFeatures
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Recursion",
     "TransitionFeatures",
     "continuous_recursion",
-    "naive_recursion",
+    "naive_steps",
+    "recursion_of",
     "with_ends",
 ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, FeatureTerms
+from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, Ends
 from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
@@ -19,7 +19,9 @@ _MAPS = (
     *("weight1", "bias1", "weight2", "bias2", "gain", "shift"),  # of the cell
     *("window", "window_bias"),  # [hidden_size, (2 num_neighbors + 1) * hidden_size]
     *("score", "score_bias"),  # [hidden_size], [1]
-    *("absent", "change"),  # of features, [hidden_size], or null
+    # Of features, or null: added at every position, and times how far it took its left neighbour, [hidden_size]; with
+    # equation 5 to the hidden layer of the score, with 6 to the states that it reads.
+    *("absent", "change"),
 )
 _PROBLEM = Structure(
     "PROBLEM",
@@ -42,45 +44,26 @@ _GRADIENTS = Structure(
 )
 
 
-class NativeSteps(NamedTuple):
-    """Sequences when they have ended.
-
-    Attributes:
-        states: ``[sequences, positions, hidden_size]``.
-        existence: ``[sequences, positions]``.
-        total: sum of the existence before each step, without gradients, ``[sequences, positions]``.
-        ended_well: whether at some step only the last token was left, bool ``[sequences]``.
-    """
-
-    states: torch.Tensor
-    existence: torch.Tensor
-    total: torch.Tensor
-    ended_well: torch.Tensor
-
-
-def native_steps(
-    states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights, terms: FeatureTerms
-) -> NativeSteps | None:
-    """Run all steps, or return None if the C++ cannot be used.
+def native_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights) -> Ends | None:
+    """Return what :func:`treemem.ops.crvnn.naive.naive_steps` does, or None if the C++ cannot be used.
 
     It needs a CPU, a C++ compiler, and numbers of one type (float32 or float64, without autocast).
-
-    Args:
-        states: of START, the tokens, END and padding, ``[sequences, longest + 2, hidden_size]``.
-        lengths: numbers of tokens, int64 ``[sequences]``, at least 1.
-        weights: and options.
-        terms: of the weights.
     """
     cell = (*weights.cell.hidden, *weights.cell.gates, *weights.cell.norm)
-    maps = (*cell, terms.window, weights.window.bias, *weights.score)
-    tensors = [states, *maps, terms.absent, terms.change]
-    given = [each for each in tensors if each is not None]
+    given = [states, *cell, *weights.window, *weights.score, *(weights.features or ())]
     library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS)
     if library is None:
         return None
     run = _Run(library, states, lengths, weights)
     run.train = torch.is_grad_enabled() and any(each.requires_grad for each in given)
-    return NativeSteps(*_Steps.apply(run, *tensors))
+    width = (2 * weights.num_neighbors + 1) * len(weights.window.bias)
+    window, of_features = weights.window.weight[:, :width], weights.window.weight[:, width:]
+    absent = change = None
+    if weights.features is not None:
+        yes, no = weights.features
+        absent, change = (of_features @ each if weights.equation == 5 else each for each in (no, yes - no))
+    maps = (*cell, window, weights.window.bias, *weights.score, absent, change)
+    return Ends(*_Steps.apply(run, states, *maps))
 
 
 class _Run:
@@ -116,10 +99,10 @@ class _Run:
             "epsilon": EPSILON[weights.equation],
         }
 
-    def forward(self, states: torch.Tensor, maps: Sequence[torch.Tensor | None]) -> NativeSteps:
+    def forward(self, states: torch.Tensor, maps: Sequence[torch.Tensor | None]) -> Ends:
         """Return the ends; all tensors are contiguous."""
         existence, total = states.new_zeros(2, *states.shape[:2])
-        found = NativeSteps(torch.zeros_like(states), existence, total, torch.empty(len(states), dtype=torch.bool))
+        found = Ends(torch.zeros_like(states), existence, total, torch.empty(len(states), dtype=torch.bool))
         state = ctypes.c_void_p()
         self._library.forward(self._problem(states, maps, found), ctypes.byref(state))
         self._state = state.value

@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
-from treemem.ops.crvnn.fused import fused_recursion
-from treemem.ops.crvnn.naive import naive_recursion
-from treemem.ops.crvnn.weights import CRvNNWeights, Recursion
+from treemem.ops.crvnn.naive import naive_steps
+from treemem.ops.crvnn.native import native_steps
+from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, Ends, NeighborEquation, Recursion
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
 
 CRvNNEngine = Literal["auto", "fused", "naive"]
@@ -32,8 +32,8 @@ def continuous_recursion(
         ends: the states of START and END, ``[2, hidden_size]``.
         lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
         weights: and options.
-        engine: ``"fused"`` (``"auto"``) or ``"naive"``, sequence by sequence. They give the same results, but other
-            dropout.
+        engine: ``"fused"`` (``"auto"``), in C++ where it can be used, or ``"naive"``. They give the same results, but
+            other dropout.
 
     Returns:
         See :class:`Recursion`; 0 for an empty sequence.
@@ -50,17 +50,11 @@ def continuous_recursion(
     if not len(some):
         return nothing
     own = lengths[some]
-    some_there, own_there = (to_device(each, leaves.device) for each in (some, own))
-    most = int(own.max())
-    states = with_ends(leaves.index_select(0, some_there)[:, :most], ends, own_there)
-    if engine == "naive":
-        parts = [
-            _widened(naive_recursion(states[row : row + 1, : length + 2], own_there[row : row + 1], weights), longest)
-            for row, length in enumerate(own.tolist())
-        ]
-        found = Recursion(*(torch.cat(each) for each in zip(*parts, strict=True)))
-    else:
-        found = _widened(fused_recursion(states, own, weights), longest)
+    some_there, there = (to_device(each, leaves.device) for each in (some, own))
+    states = with_ends(leaves.index_select(0, some_there)[:, : int(own.max())], ends, there)
+    steps = None if engine == "naive" else native_steps(states, own, weights)
+    steps = naive_steps(states, there, weights) if steps is None else steps
+    found = recursion_of(steps, there, weights.equation, longest)
     return Recursion(*(whole.index_copy(0, some_there, each) for whole, each in zip(nothing, found, strict=True)))
 
 
@@ -72,8 +66,19 @@ def with_ends(leaves: torch.Tensor, ends: torch.Tensor, lengths: torch.Tensor) -
     return states + (place == 0)[:, None] * ends[0] + (place == length + 1)[:, :, None] * ends[1]
 
 
-def _widened(found: Recursion, longest: int) -> Recursion:
-    """Pad what there is of each token to the longest sequence."""
-    wider = longest - found.existence.shape[1]
-    states, existence = functional.pad(found.states, (0, 0, 0, wider)), functional.pad(found.existence, (0, wider))
-    return found._replace(states=states, existence=existence)
+def recursion_of(
+    steps: Ends, lengths: torch.Tensor, equation: NeighborEquation, longest: int, *, alone: bool = True
+) -> Recursion:
+    """Return what comes of sequences that have ended, padded to the longest; see :func:`naive_steps`."""
+    wider, epsilon = longest + 2 - steps.states.shape[1], EPSILON[equation]
+    padding = torch.arange(longest, device=lengths.device) >= lengths[:, None]
+    last = (lengths - 1)[:, None]
+    states = functional.pad(steps.states, (0, 0, 0, wider))[:, 1:-1].masked_fill(padding[:, :, None], 0)
+    existence, total = (
+        functional.pad(each, (0, wider))[:, 1:-1].masked_fill(padding, 0) for each in (steps.existence, steps.total)
+    )
+    among = existence.sum(1) + epsilon * (lengths.to(existence) if alone else longest)
+    share = existence.gather(1, last).squeeze(1) / among
+    penalty = -(share + epsilon).log() * (~steps.ended_well | (equation == 6))
+    encoding = states.gather(1, last[:, :, None].expand(-1, -1, states.shape[2])).squeeze(1)
+    return Recursion(states, encoding, penalty, total)

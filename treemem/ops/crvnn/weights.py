@@ -54,30 +54,20 @@ class CRvNNWeights(NamedTuple):
     dropout: float = 0.0
 
 
-class FeatureTerms(NamedTuple):
-    """What the features add: to the hidden layer of the score with equation 5, to the states that it reads with 6.
+class Ends(NamedTuple):
+    """Sequences when they have ended. Positions are START, the tokens, END and padding.
 
     Attributes:
-        window: the weight of the neighbours, ``[hidden_size, (2 * num_neighbors + 1) * hidden_size]``.
-        absent: added at every position, ``[hidden_size]``; None without features.
-        change: added too, times how far the position took its left neighbour; None without features.
+        states: ``[sequences, positions, hidden_size]``.
+        existence: ``[sequences, positions]``.
+        total: sum of the existence before each step, without gradients, ``[sequences, positions]``.
+        ended_well: whether at some step only the last token was left, bool ``[sequences]``.
     """
 
-    window: torch.Tensor
-    absent: torch.Tensor | None
-    change: torch.Tensor | None
-
-    @classmethod
-    def of(cls, weights: CRvNNWeights) -> FeatureTerms:
-        """The terms of some weights."""
-        width = (2 * weights.num_neighbors + 1) * len(weights.window.bias)
-        window, of_features = weights.window.weight[:, :width], weights.window.weight[:, width:]
-        if weights.features is None:
-            return cls(window, None, None)
-        given, absent = weights.features
-        if weights.equation == 6:
-            return cls(window, absent, given - absent)
-        return cls(window, of_features @ absent, of_features @ (given - absent))
+    states: torch.Tensor
+    existence: torch.Tensor
+    total: torch.Tensor
+    ended_well: torch.Tensor
 
 
 class Recursion(NamedTuple):
