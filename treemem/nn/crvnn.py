@@ -87,8 +87,8 @@ class CRvNN(JoiningEncoder):
         activation: of the cell, ``"gelu"`` or ``"relu"``.
         dropout: probability that an entry of the cell's hidden layer is dropped in training.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-        engine: ``"fused"`` (``"auto"``): on a CPU one operation in C++, compiled at first use. Without a C++ compiler and
-            elsewhere, ``"naive"`` runs instead: torch. Both give the same results, but other dropout.
+        engine: ``"fused"`` (``"auto"``): on a CPU one operation in C++, compiled at first use. Elsewhere, and
+            without a C++ compiler, ``"naive"`` runs instead: torch. Both give the same results, but other dropout.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.
