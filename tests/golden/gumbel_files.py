@@ -137,11 +137,11 @@ def check_straight_through(arrays: Arrays) -> None:
     """The choice, and its gradient, that of the softmax of what is present."""
     for row, present in enumerate(arrays["mask"].astype(bool)):
         logits, drawn = (torch.from_numpy(arrays[name][row, present]) for name in ("logits", "uniform"))
-        same(straight_through(logits, None), arrays["greedy"][row, present], "greedy")
+        same(straight_through(logits, None)[1], arrays["greedy"][row, present], "greedy")
         for temperature in (1.0, 0.5):
             soft = torch.from_numpy(arrays[f"soft_tau_{temperature:g}"][row, present])
             noisy = (logits + gumbel(drawn)).requires_grad_()
-            choice = straight_through(noisy, temperature)
+            _, choice = straight_through(noisy, temperature)
             same(choice, arrays["hard"][row, present], "hard")
             (gradient,) = torch.autograd.grad(choice[0], noisy)
             one = torch.eye(len(soft)).double()[0]

@@ -38,19 +38,11 @@ def leaves_of(lengths: tuple[int, ...], longer: int = 1, seed: int = 1) -> Tenso
     return torch.randn(len(lengths), max(lengths, default=0) + longer, 2 * SIZE).double()
 
 
-def noise_of(lengths: tuple[int, ...], seed: int, engine: DisjointTreeEngine) -> Any:
-    """The same noise of each sequence and step whatever the engine; both read the longest sequence first."""
-    longest = sorted(lengths, reverse=True)
-    drawn = torch.rand(len(longest), 12, 12, generator=torch.Generator().manual_seed(seed)).double()
-    alone = iter([(row, pairs) for row, length in enumerate(longest) for pairs in range(length - 1, 1, -1)])
-
-    def noise(shape: tuple[int, ...]) -> Tensor:
-        if engine == "naive":
-            row, pairs = next(alone)
-            return 3 * drawn[row, longest[row] - 1 - pairs, :pairs][None]
-        return 3 * drawn[: shape[0], longest[0] - 1 - shape[1], : shape[1]]
-
-    return noise
+def noise_of(lengths: tuple[int, ...], seed: int) -> Any:
+    """Noise of each sequence, the longest first, and step."""
+    longest = max(lengths, default=0)
+    drawn = torch.rand(len(lengths), 12, 12, generator=torch.Generator().manual_seed(seed)).double()
+    return lambda shape: 3 * drawn[: shape[0], longest - 1 - shape[1], : shape[1]]
 
 
 def run(lengths: tuple[int, ...], engine: DisjointTreeEngine, seed: int, noisy: bool) -> dict[str, Tensor]:
@@ -58,7 +50,7 @@ def run(lengths: tuple[int, ...], engine: DisjointTreeEngine, seed: int, noisy: 
     of_parser, of_composition = (leaves_of(lengths, seed=each).requires_grad_() for each in (1, 2))
     length = torch.tensor(lengths, dtype=torch.int64)
     weights = ParserWeights(Affine(*own[:2]), own[2])
-    noise = noise_of(lengths, seed, engine) if noisy else None
+    noise = noise_of(lengths, seed) if noisy else None
     places = choose_trees(of_parser, length, weights, noise=noise, engine=engine)
     plan = tree_plan(places, length)
     roots = compose_trees(of_composition, plan, Affine(*own[3:]), engine=engine)
@@ -76,7 +68,6 @@ def run(lengths: tuple[int, ...], engine: DisjointTreeEngine, seed: int, noisy: 
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("compiles", [False, True])
 def test_the_fused_engine_equals_the_naive_one(compiles: bool, noisy: bool, lengths: tuple[int, ...]) -> None:
-    """The naive engine reads sequence by sequence, so the batch has no effect either."""
     for seed in range(3):
         with compile_steps(compiles):
             expected, found = (run(lengths, engine, seed, noisy) for engine in ENGINES)

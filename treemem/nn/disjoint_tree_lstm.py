@@ -26,7 +26,7 @@ from treemem.ops.disjoint_tree_lstm import (
     compose_trees,
     tree_plan,
 )
-from treemem.ops.pair_by_pair import joining_steps, joins_of
+from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.second_derivative import refuse_transforms
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
@@ -77,9 +77,8 @@ class DisjointTreeLSTM(JoiningEncoder):
         entropy_weight: of the entropy in the loss of the parser.
         form, embedding_size, embedding_bound: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
         input_dropout: of the vectors that the composition reads.
-        engine: ``"fused"`` (``"auto"``) runs all sequences at once and computes gradients level by level, in C++
-            where it can. ``"naive"``: sequence by sequence. Both give the same results, but sample
-            other trees.
+        engine: ``"fused"`` (``"auto"``) composes each pair once and computes gradients level by level, in C++ where it
+            can. ``"naive"``: step by step in torch. Both give the same results.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.
@@ -181,8 +180,7 @@ class DisjointTreeLSTM(JoiningEncoder):
             hidden, root = (each.chunk(2, -1)[0] for each in (leaves, roots))
             if trace:
                 finite = (root.isfinite().all(1) & traced["log_probability"].isfinite())[:, None]
-                rows = torch.arange(len(on_cpu))
-                joined = joining_steps(joins_of(plan.places_on_cpu, on_cpu), rows, (len(rows), inputs.shape[1]))
+                joined = joining_steps(plan.places_on_cpu, on_cpu)[:, : inputs.shape[1]]
                 traced["joined"] = to_device(joined, root.device).to(root.dtype).masked_fill(~finite, torch.nan)
         return SequenceOutput(root, hidden, traced)
 

@@ -59,8 +59,8 @@ class GumbelTreeLSTM(JoiningEncoder):
         temperature: may be set at any time.
         noise: whether there is noise in training.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-        engine: ``"fused"`` (``"auto"``) composes each pair once, over all sequences at once. ``"naive"``:
-            sequence by sequence. Both give the same results, but other noise.
+        engine: ``"fused"`` (``"auto"``): on a CPU one operation in C++, which composes each pair once. Elsewhere, and
+            without a C++ compiler, ``"naive"`` runs instead: torch. Both give the same results.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

@@ -43,15 +43,18 @@ def _rounding(scores: torch.Tensor) -> torch.Tensor:
     return 64 * torch.finfo(scores.dtype).eps * largest
 
 
-def straight_through(scores: torch.Tensor, temperature: float | None) -> torch.Tensor:
-    """Return the one-hot choice of the highest score, with the gradient of ``softmax(scores / temperature)``.
+def straight_through(scores: torch.Tensor, temperature: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the place of the highest score, and it as a one-hot choice.
+
+    The choice has the gradient of ``softmax(scores / temperature)``.
 
     Args:
-        scores: ``[choices]``.
+        scores: ``[..., choices]``.
         temperature: None: the choice has no gradient.
     """
-    choice = functional.one_hot(first_highest(scores), len(scores)).to(scores)
+    place = first_highest(scores)
+    choice = (torch.arange(scores.shape[-1], device=scores.device) == place[..., None]).to(scores)
     if temperature is None:
-        return choice
-    probability = (scores / temperature).softmax(0)
-    return choice - probability.detach() + probability
+        return place, choice
+    probability = (scores / temperature).softmax(-1)
+    return place, choice - probability.detach() + probability

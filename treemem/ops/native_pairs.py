@@ -47,8 +47,10 @@ class PairTensors(NamedTuple):
         weight, bias: of the cell.
         query: of the scores ``query . h``, ``[hidden_size]``.
         noise: of all choices.
-        states, children, scores: see :class:`treemem.ops.pair_by_pair.PairMemory`. There are numbers for two pairs of
-            each choice; those that are not needed are 0.
+        states: ``[h; c]`` of nodes, ``[leaves + pairs, 2 * hidden_size]``: leaves are the first, and pair ``p`` becomes
+            the node ``leaves + p``. There are numbers for two pairs of each choice; those that are not needed are 0.
+        children: the nodes of the pairs, int64 ``[pairs, 2]``.
+        scores: of the pairs, ``[pairs]``.
         gates: of the pairs, ``[pairs, 5 * hidden_size]``.
         chosen: the pair of each step, int64 ``[sequences, longest - 1]``; -1 after the last one.
         places: the place of this pair; 0 after the last one.
@@ -73,7 +75,7 @@ class PairTensors(NamedTuple):
 
 
 class NativePairs(NamedTuple):
-    """Sequences that C++ has composed as :func:`treemem.ops.pair_by_pair.choose_pairs` does.
+    """Sequences that C++ has composed, each pair once.
 
     Attributes:
         library: the compiled functions.
@@ -134,7 +136,8 @@ def native_pairs(
         sizes: how many sequences are longer than 0, 1, 2, ... tokens.
         cell: of the Tree-LSTM.
         query: of the scores ``query . h``, ``[hidden_size]``.
-        temperature, noise: see :func:`treemem.ops.pair_by_pair.choose_pairs`.
+        temperature: of the probabilities of the steps; None: they have none.
+        noise: is added to the scores; of a step and the sequences that still have a pair.
         bounded: whether a node hands ``tanh(c)`` to its parent instead of ``c``.
     """
     tensors = [leaves, cell.weight, cell.bias, query]

@@ -7,6 +7,7 @@ import math
 from itertools import accumulate
 
 import torch
+from torch.nn import functional
 
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
@@ -47,6 +48,44 @@ def within(lengths: torch.Tensor, longest: int) -> torch.Tensor:
         longest: the most elements that one may have.
     """
     return torch.arange(longest, device=lengths.device) < lengths[:, None]
+
+
+class LongestFirst:
+    """The sequences that are not empty, the longest first.
+
+    Args:
+        lengths: int64 ``[sequences]``, on the CPU.
+        device: where the elements are.
+
+    Attributes:
+        lengths: of these sequences, on the CPU.
+        lengths_there: the same, where the elements are.
+        sizes: how many sequences are longer than 0, 1, 2, ... elements; empty if all sequences are.
+    """
+
+    def __init__(self, lengths: torch.Tensor, device: torch.device) -> None:
+        order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
+        self._sequences, self._order = len(lengths), to_device(order, device)
+        self.lengths = lengths[order]
+        self.lengths_there = to_device(self.lengths, device)
+        self.sizes = within(self.lengths, int(self.lengths[0]) if len(order) else 0).sum(0).tolist()
+
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        """Return ``values [sequences, longest, ...]`` of these sequences, up to the longest, and 0 after their ends."""
+        own = values.index_select(0, self._order)[:, : len(self.sizes)]
+        there = within(self.lengths_there, own.shape[1])
+        return own.masked_fill(~there.view(*there.shape, *[1] * (own.dim() - 2)), 0)
+
+    def back(self, values: torch.Tensor, longest: int | None = None) -> torch.Tensor:
+        """Return what there is of each of these sequences for all, 0 for empty ones.
+
+        Args:
+            values: ``[these sequences, ...]``.
+            longest: to which the second dimension is padded with 0.
+        """
+        if longest is not None:
+            values = functional.pad(values, [0, 0] * (values.dim() - 2) + [0, longest - values.shape[1]])
+        return values.new_zeros(self._sequences, *values.shape[1:]).index_copy(0, self._order, values)
 
 
 class Packing:

@@ -18,13 +18,13 @@ def compose_levels(leaves: torch.Tensor, schedule: Schedule, cell: Affine) -> St
     Args:
         leaves: ``[h; c]``, ``[leaf rows, 2 * hidden_size]``.
         schedule: the rows; inner ones have two children.
-        cell: see :func:`treemem.ops.disjoint_tree_lstm.weights.compose`.
+        cell: see :func:`treemem.ops.pair_by_pair.compose`, which is bounded.
     """
     return run_rows(_Cell(cell), schedule, leaves)
 
 
 class _Cell(torch.nn.Module):
-    """Leaves are their inputs; inner nodes are what ``compose`` in ``weights.py`` makes of their children."""
+    """Leaves are their inputs; inner nodes are composed as by :func:`treemem.ops.pair_by_pair.compose`."""
 
     def __init__(self, cell: Affine) -> None:
         super().__init__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -15,9 +14,9 @@ from treemem.ops.choices import Noise
 from treemem.ops.disjoint_tree_lstm.levels import compose_levels
 from treemem.ops.disjoint_tree_lstm.naive import naive_composition, naive_parse
 from treemem.ops.disjoint_tree_lstm.plan import TreePlan
-from treemem.ops.disjoint_tree_lstm.weights import ParserWeights, compose
+from treemem.ops.disjoint_tree_lstm.weights import ParserWeights
 from treemem.ops.native_pairs import native_pairs
-from treemem.ops.pair_by_pair import PairMemory, choose_pairs, count_pairs
+from treemem.ops.sequence_lengths import LongestFirst
 
 DisjointTreeEngine = Literal["auto", "fused", "naive"]
 
@@ -52,40 +51,21 @@ def choose_trees(
         lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
         weights: of the parser.
         noise: is added to the scores: Gumbel noise gives a sample. Of a step and the sequences that still have a pair.
-        engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but draw other noise.
+        engine: ``"fused"`` (``"auto"``), in C++ where it can be used, or ``"naive"``. They give the same results.
 
     Raises:
         RecipeError: an unknown engine.
     """
     checked_choice("engine", engine, get_args(DisjointTreeEngine))
-    sequences, longest, width = leaves.shape
-    places = torch.zeros(sequences, max(longest - 1, 0), dtype=torch.int64, device=leaves.device)
-    order = lengths.argsort(descending=True, stable=True)[: int((lengths > 1).sum())]
-    if not len(order):
-        return places
-    own = lengths[order]
-    most = int(own[0])
-    order_there, own_there = (to_device(each, leaves.device) for each in (order, own))
+    order, inner = LongestFirst(lengths, leaves.device), max(leaves.shape[1] - 1, 0)
+    if not order.sizes:
+        return order.lengths_there.new_zeros(len(leaves), inner)
+    own = order.of(leaves)
     with torch.no_grad():
-        if engine == "naive":
-            chosen = torch.zeros(len(own), most - 1, dtype=torch.int64)
-            for number, (row, length) in enumerate(zip(order.tolist(), own.tolist(), strict=True)):
-                chosen[number, : length - 1] = torch.tensor(naive_parse(leaves[row, :length], weights, noise)[0])
-            found = to_device(chosen, leaves.device)
-        else:
-            sizes = (own[:, None] > torch.arange(most)).sum(0).tolist()
-            there = torch.arange(most, device=leaves.device) < own_there[:, None]
-            own_leaves = leaves.index_select(0, order_there)[:, :most].masked_fill(~there[:, :, None], 0)
-            given = own_leaves, own_there, sizes, weights.cell, weights.query
-            native = native_pairs(*given, temperature=None, noise=noise, bounded=True)
-            if native is not None:
-                found = native.tensors.places
-            else:
-                flat = own_leaves.reshape(len(own) * most, width)
-                cell = partial(compose, cell=weights.cell)
-                memory = PairMemory(flat, count_pairs(sizes), cell, weights.query)
-                found = choose_pairs(memory, own_there, sizes, None, noise).places
-    return places.index_copy(0, order_there, functional.pad(found, (0, longest - most)))
+        given = own, order.lengths, order.sizes, weights.cell, weights.query
+        native = None if engine == "naive" else native_pairs(*given, temperature=None, noise=noise, bounded=True)
+        found = naive_parse(own, order, weights, noise=noise)[0] if native is None else native.tensors.places
+    return order.back(found, inner)
 
 
 def choices_of(
@@ -102,13 +82,11 @@ def choices_of(
     if not steps:
         return Choices(*leaves.new_zeros(2, sequences, 0))
     if engine == "naive":
-        rows = zip(leaves, plan.lengths.tolist(), plan.places_on_cpu.tolist(), strict=True)
-        alone = [
-            naive_parse(own[:length], weights, given=places)[1:] if length else (own.new_zeros(0),) * 2
-            for own, length, places in rows
-        ]
-        padded = [torch.stack([_padded(each[part], steps) for each in alone]) for part in (0, 1)] if alone else []
-        return Choices(*padded) if padded else Choices(*leaves.new_zeros(2, sequences, steps))
+        order = LongestFirst(plan.lengths, leaves.device)
+        if not order.sizes:
+            return Choices(*leaves.new_zeros(2, sequences, steps))
+        _, *found = naive_parse(order.of(leaves), order, weights, given=order.of(plan.places))
+        return Choices(*(order.back(each, steps) for each in found))
     flat = leaves.reshape(-1, leaves.shape[2])
     hidden = compose_levels(flat, plan.pairs, weights.cell)["h"]
     scores = functional.pad(hidden @ weights.query, (0, 1), value=-torch.inf)
@@ -132,19 +110,11 @@ def compose_trees(
         engine: see :func:`choose_trees`.
     """
     checked_choice("engine", engine, get_args(DisjointTreeEngine))
-    if not leaves.shape[0] or not leaves.shape[1]:
+    order = LongestFirst(plan.lengths, leaves.device)
+    if not order.sizes:
         return leaves.new_zeros(leaves.shape[0], leaves.shape[2])
     if engine == "naive":
-        rows = zip(leaves, plan.lengths.tolist(), plan.places_on_cpu.tolist(), strict=True)
-        roots = torch.stack(
-            [naive_composition(own, cell, places[: max(length - 1, 0)]) for own, length, places in rows]
-        )
-    else:
-        states = compose_levels(leaves.reshape(-1, leaves.shape[2]), plan.trees, cell)
-        roots = torch.cat([states[name].index_select(0, plan.trees.row_of_root) for name in ("h", "c")], 1)
-    is_empty = to_device(plan.lengths == 0, leaves.device)
-    return roots.masked_fill(is_empty[:, None], 0)
-
-
-def _padded(values: torch.Tensor, steps: int) -> torch.Tensor:
-    return functional.pad(values, (0, steps - len(values)))
+        return order.back(naive_composition(order.of(leaves), order, cell, order.of(plan.places)))
+    states = compose_levels(leaves.reshape(-1, leaves.shape[2]), plan.trees, cell)
+    roots = torch.cat([states[name].index_select(0, plan.trees.row_of_root) for name in ("h", "c")], 1)
+    return roots.masked_fill(to_device(plan.lengths == 0, leaves.device)[:, None], 0)

@@ -1,47 +1,60 @@
-"""The Gumbel Tree-LSTM as published, over one sequence."""
+"""The Gumbel Tree-LSTM as published, over all sequences at once."""
 
 from __future__ import annotations
 
 import torch
 
-from treemem.ops.choices import Noise, first_highest, straight_through
-from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights, compose
+from treemem.ops.choices import Noise, straight_through
+from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
+from treemem.ops.pair_by_pair import compose
+from treemem.ops.sequence_lengths import LongestFirst
 
 
-def naive_tree(
-    leaves: torch.Tensor, weights: GumbelTreeWeights, temperature: float | None, noise: Noise | None
-) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-    """Compose a sequence.
+def naive_trees(
+    leaves: torch.Tensor,
+    order: LongestFirst,
+    weights: GumbelTreeWeights,
+    temperature: float | None,
+    noise: Noise | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Compose sequences.
 
     With one-hot ``s``, the choice, and its cumulative sum ``S``, a step makes of nodes ``n`` and compositions ``m`` the
     nodes ``s_j m_j + (1 - S_j) n_j + S_(j-1) n_(j+1)``.
 
     Args:
-        leaves: ``[tokens, 2 * hidden_size]``, at least one.
+        leaves: ``[sequences, longest, 2 * hidden_size]``, 0 at padding.
+        order: of the sequences.
         weights: of cell and score.
-        temperature: of the softmax through which choices have gradients; None: they have none.
-        noise: of the choices.
+        temperature, noise: see :func:`treemem.ops.gumbel_tree_lstm.gumbel_trees`.
 
     Returns:
-        The root ``[2 * hidden_size]``, the composition of each step ``[tokens - 1, 2 * hidden_size]``, and the token at
-        which the right child of each begins.
+        The roots ``[sequences, 2 * hidden_size]``, the compositions ``[sequences, longest - 1, 2 * hidden_size]``, 0
+        after the last one of a sequence, and the pair of nodes that each of them replaced, int64
+        ``[sequences, longest - 1]``.
     """
-    nodes, begins = leaves, list(range(len(leaves)))
-    chosen, joins = [leaves[:0]], []
-    for num_pairs in range(len(leaves) - 1, 0, -1):
-        composed = compose(nodes[:-1], nodes[1:], weights.cell)
-        place = 0
-        if num_pairs == 1:
-            nodes = composed
-            chosen.append(composed)
-        else:
-            scores = composed.chunk(2, 1)[0] @ weights.query / weights.scale
-            noisy = scores if noise is None else scores + noise((1, num_pairs))[0]
-            choice = straight_through(noisy, temperature)[:, None]
-            place = int(first_highest(noisy))
-            until = choice.cumsum(0)
-            before = torch.cat([until.new_zeros(1, 1), until[:-1]])
-            nodes = choice * composed + (1 - until) * nodes[:-1] + before * nodes[1:]
-            chosen.append((choice * composed).sum(0, keepdim=True))
-        joins.append(begins.pop(place + 1))
-    return nodes[0], torch.cat(chosen), joins
+    sequences, longest, width = leaves.shape
+    nodes, ended = leaves, []
+    compositions, places = [leaves.new_zeros(sequences, 0, width)], [order.lengths_there.new_zeros(sequences, 0)]
+    for step, active in enumerate(order.sizes[1:], 1):
+        ended.append(nodes[active:, 0])
+        left, right = nodes[:active, :-1], nodes[:active, 1:]
+        composed = compose(left, right, weights.cell)
+        scores = composed.chunk(2, 2)[0] @ weights.query / weights.scale
+        if noise is not None and step < longest - 1:
+            scores = scores + noise((active, longest - step))
+        pair = torch.arange(longest - step, device=leaves.device)
+        absent = pair >= order.lengths_there[:active, None] - step
+        place, choice = straight_through(scores.masked_fill(absent, -torch.inf), temperature)
+        choice = choice[:, :, None]
+        until = choice.cumsum(1)
+        nodes = choice * composed + (1 - until) * left + (until - choice) * right
+        compositions.append(_padded((choice * composed).sum(1), sequences))
+        places.append(_padded(place, sequences))
+    ended.append(nodes[:, 0])
+    return torch.cat(ended[::-1]), torch.cat(compositions, 1), torch.cat(places, 1)
+
+
+def _padded(values: torch.Tensor, sequences: int) -> torch.Tensor:
+    """Return ``values`` with zeros for the sequences that have ended, ``[sequences, 1, ...]``."""
+    return torch.cat([values, values.new_zeros(sequences - len(values), *values.shape[1:])])[:, None]

@@ -9,11 +9,12 @@ import torch
 from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.choices import Noise
-from treemem.ops.gumbel_tree_lstm.fused import Problem, fused_trees
-from treemem.ops.gumbel_tree_lstm.naive import naive_tree
+from treemem.ops.gumbel_tree_lstm.naive import naive_trees
+from treemem.ops.gumbel_tree_lstm.native import native_trees
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
-from treemem.ops.pair_by_pair import joining_steps, joins_of
+from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
+from treemem.ops.sequence_lengths import LongestFirst
 
 GumbelTreeEngine = Literal["auto", "fused", "naive"]
 
@@ -54,7 +55,7 @@ def gumbel_trees(
         weights: of cell and score.
         temperature: of the softmax through which choices have gradients; None: they have none.
         noise: of the choices, which is added to the scores; of a step and the sequences that still have a pair.
-        engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but other noise.
+        engine: ``"fused"`` (``"auto"``), in C++ where it can be used, or ``"naive"``. They give the same results.
         trace: whether to return ``joined``.
 
     Raises:
@@ -62,38 +63,17 @@ def gumbel_trees(
     """
     checked_choice("engine", engine, get_args(GumbelTreeEngine))
     refuse_transforms_unless_naive(engine)
-    order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
+    order = LongestFirst(lengths, leaves.device)
     sequences, longest, width = leaves.shape
-    roots = leaves.new_zeros(sequences, width)
-    compositions = leaves.new_zeros(sequences, max(longest - 1, 0), width)
-    if not len(order):
-        return GumbelTrees(roots, compositions, leaves.new_zeros(sequences, longest) if trace else None)
-    own = lengths[order]
-    most = int(own[0])
-    order_there, own_there = (to_device(each, leaves.device) for each in (order, own))
-    if engine == "naive":
-        every = [
-            naive_tree(leaves[row, :length], weights, temperature, noise)
-            for row, length in zip(order.tolist(), own.tolist(), strict=True)
-        ]
-        of_trees = torch.stack([root for root, _, _ in every])
-        inner = torch.nn.utils.rnn.pad_sequence([nodes for _, nodes, _ in every], batch_first=True)
-        places = None
-        joins = [each for _, _, each in every]
-    else:
-        sizes = (own[:, None] > torch.arange(most)).sum(0).tolist()
-        there = torch.arange(most, device=leaves.device) < own_there[:, None]
-        sorted_leaves = leaves.index_select(0, order_there)[:, :most].masked_fill(~there[:, :, None], 0)
-        problem = Problem(own_there, sizes, weights.scale, temperature, noise)
-        of_trees, inner, places = fused_trees(sorted_leaves, weights, problem)
-    roots = roots.index_copy(0, order_there, of_trees)
-    if most > 1:
-        inner = torch.nn.functional.pad(inner, (0, 0, 0, longest - most))
-        compositions = compositions.index_copy(0, order_there, inner)
-    if not trace:
-        return GumbelTrees(roots, compositions, None)
-    if places is not None:
-        joins = joins_of(places, own)
-    joined = to_device(joining_steps(joins, order, (sequences, longest)).to(leaves.dtype), leaves.device)
-    finite = roots.detach().isfinite().all(1)[:, None]
-    return GumbelTrees(roots, compositions, joined.masked_fill(~finite, torch.nan))
+    inner = max(longest - 1, 0)
+    if not order.sizes:
+        nothing = leaves.new_zeros(sequences, inner, width)
+        return GumbelTrees(leaves.new_zeros(sequences, width), nothing, nothing.new_zeros(leaves.shape[:2]))
+    given = order.of(leaves), order, weights, temperature, noise
+    found = None if engine == "naive" else native_trees(*given)
+    roots, compositions, places = naive_trees(*given) if found is None else found
+    joined = None
+    if trace:
+        steps = to_device(joining_steps(places, order.lengths), leaves.device).to(leaves.dtype)
+        joined = order.back(steps.masked_fill(~roots.detach().isfinite().all(1)[:, None], torch.nan), longest)
+    return GumbelTrees(order.back(roots), order.back(compositions, inner), joined)

@@ -1,4 +1,4 @@
-"""Weights of the Gumbel Tree-LSTM, and its composition of two nodes."""
+"""Weights of the Gumbel Tree-LSTM."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from treemem.ops.affine import Affine, linear
-from treemem.ops.tree_lstm import tree_lstm_step
+from treemem.ops.affine import Affine
 
 
 class GumbelTreeWeights(NamedTuple):
@@ -23,10 +22,3 @@ class GumbelTreeWeights(NamedTuple):
     cell: Affine
     query: torch.Tensor
     scale: float
-
-
-def compose(left: torch.Tensor, right: torch.Tensor, cell: Affine) -> torch.Tensor:
-    """Return the states ``[h; c]`` of pairs of states, all ``[pairs, 2 * hidden_size]``."""
-    (left_hidden, left_cell), (right_hidden, right_cell) = (each.chunk(2, 1) for each in (left, right))
-    preactivation = linear(torch.cat([left_hidden, right_hidden], 1), cell)
-    return torch.cat(tree_lstm_step(preactivation, torch.stack([left_cell, right_cell], 1)), 1)
