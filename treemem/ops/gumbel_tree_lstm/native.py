@@ -61,8 +61,9 @@ class _Trees(torch.autograd.Function):
         d_compositions: torch.Tensor | None,
         _: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
-        kept = (None if each is None else each.contiguous() for each in saved[1:])
-        native = NativePairs(*ctx.native, PairTensors(*kept))  # type: ignore[arg-type]
+        kept: list[Any] = [None if each is None else each.contiguous() for each in saved[1:]]
+        library, numbers = ctx.native
+        native = NativePairs(library, numbers, PairTensors(*kept))
         tensors, query = native.tensors, native.tensors.query
         new = tensors.states[-len(tensors.children) :]
         d_states = torch.zeros_like(tensors.states)
