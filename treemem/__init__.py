@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treemem.checkpoint import load, load_pretrained
+    from treemem.data.as_batch import as_batch
     from treemem.errors import (
         CellError,
         CheckpointError,
@@ -39,6 +40,7 @@ _HOME = {
     "TreememError": "treemem.errors",
     "Vocabulary": "treemem.trees.vocabulary",
     "VocabularyError": "treemem.errors",
+    "as_batch": "treemem.data.as_batch",
     "evaluate": "treemem.runs.evaluate",
     "fit": "treemem.runs.fit",
     "load": "treemem.checkpoint",
@@ -65,6 +67,7 @@ __all__ = [
     "Vocabulary",
     "VocabularyError",
     "__version__",
+    "as_batch",
     "evaluate",
     "fit",
     "load",

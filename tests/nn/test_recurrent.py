@@ -5,7 +5,6 @@ import torch
 from engine_parity import assert_same, needs_dgl
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.errors import GraphError
 from treemem.nn import LSTM, RNN
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import token_table
@@ -102,7 +101,7 @@ def test_gradients_pass_gradcheck(encoder_class: type[LSTM] | type[RNN]) -> None
 
 
 @needs_dgl
-def test_a_graph_has_no_tokens() -> None:
-    graph = TreeBatch.from_trees([Tree("x")], VOCABULARY).graph
-    with pytest.raises(GraphError, match="no tokens"):
-        LSTM(4, VOCABULARY)(TreeBatch.from_dgl(graph, VOCABULARY))
+def test_a_batch_of_a_graph_is_read_as_its_trees() -> None:
+    batch = TreeBatch.from_trees([Tree("x")], VOCABULARY)
+    encoder = LSTM(4, VOCABULARY)
+    torch.testing.assert_close(encoder(TreeBatch.from_dgl(batch.graph, VOCABULARY)).root, encoder(batch).root)

@@ -171,7 +171,7 @@ def test_a_graph_gives_its_trees_whatever_the_order_of_nodes_and_edges(forest: F
     if "value" in graph.ndata:
         values = [None if value != value else value for value in graph.ndata["value"].tolist()]
     assert roots(batch, labels, values) == list(forest)
-    assert batch.forest is None
+    assert list(batch.forest or []) == list(forest)
 
     unshared = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False).schedule
     assert batch.schedule.levels == unshared.levels
@@ -371,9 +371,23 @@ def test_tokens_have_the_ids_of_the_vocabulary(forest: Forest, form: Any) -> Non
 
 
 @needs_dgl
-def test_a_graph_made_batch_has_no_tokens() -> None:
-    with pytest.raises(GraphError, match="a batch made from a graph has no tokens"):
-        TreeBatch.from_dgl(dgl.graph(([0], [1]))).tokens("leaves")
+def test_a_batch_of_a_graph_has_the_tokens_of_its_trees() -> None:
+    forest = random_forest(0, 4, 5)
+    graph, _ = shuffled_graph(forest, VOCABULARY, 0)
+    batch = TreeBatch.from_dgl(graph, VOCABULARY)
+    trees = {str(tree) for tree in forest}
+    assert {str(tree) for tree in batch.forest or []} == trees
+    expected = TreeBatch.from_forest(batch.forest, VOCABULARY).tokens("function")
+    assert all(torch.equal(*pair) for pair in zip(batch.tokens("function"), expected, strict=True))
+
+
+@needs_dgl
+def test_without_labels_a_batch_of_a_graph_has_no_tokens() -> None:
+    graph = dgl.graph(([0], [1]))
+    with pytest.raises(GraphError, match="a graph without a vocabulary has no tokens"):
+        TreeBatch.from_dgl(graph).tokens("leaves")
+    with pytest.raises(GraphError, match="node 0 has no label"):
+        TreeBatch.from_dgl(graph, Vocabulary(["x", "y"], [("f", 1)])).tokens("leaves")
 
 
 @pytest.mark.parametrize("make", ["from_trees", "from_forest", "from_index", pytest.param("from_dgl", marks=needs_dgl)])

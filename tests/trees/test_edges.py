@@ -38,7 +38,7 @@ def test_a_forest_comes_back_whatever_the_numbers_of_nodes_and_edges(forest: For
     if forest.value is not None:
         value = np.empty(forest.num_nodes)
         value[renamed] = forest.value
-    assert forest_of_edges(source, target, position, forest.labels, label, value) == forest
+    assert forest_of_edges(source, target, position, forest.labels, label, value)[0] == forest
 
 
 def test_without_positions_children_stand_in_the_order_of_edges() -> None:

@@ -11,19 +11,17 @@ import torch
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability, checked_scale
+from treemem.data.as_batch import as_batch
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError, VocabularyError
-from treemem.nn.child_order import warn_without_position
 from treemem.nn.compile_guard import without_compile
 from treemem.nn.encoder import Encoder, checked_features
 from treemem.nn.recorded_options import RecordedOptions
 from treemem.nn.sequence_states import SequenceStates
 from treemem.ops.sequence_lengths import within
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.dgl_bridge import forest_from_dgl
-from treemem.trees.pyg_bridge import forest_from_pyg, is_pyg_graph
 from treemem.trees.tokens import TokenForm, ambiguous_label, token_table
 from treemem.trees.vocabulary import Vocabulary
 
@@ -47,7 +45,7 @@ class SequenceOutput(NamedTuple):
 
 
 SequenceBatch = TreeBatch | TokenBatch | Any
-"""What a sequence encoder takes; any other object must be a ``DGLGraph`` or a PyG graph."""
+"""What a sequence encoder takes: a batch, or what :func:`treemem.as_batch` makes one of."""
 
 
 class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
@@ -144,7 +142,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         """Read every tree or sequence of a batch.
 
         Args:
-            batch: trees, sequences of token ids, or a ``DGLGraph`` or PyG graph of trees.
+            batch: trees, sequences of token ids, or what :func:`treemem.as_batch` makes a batch of.
             feat: after :meth:`read_features`, the features of the nodes, ``[nodes, width]``, of which the leaves' are
                 read; by default the batch's own. Otherwise None.
             trace: whether to keep what the network did at each step.
@@ -152,12 +150,12 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         Warns with :class:`treemem.errors.ChildOrderWarning` if the edges of a ``DGLGraph`` have no field ``position``.
 
         Raises:
-            GraphError: another batch; features that do not fit; a batch made from a graph; leaves with numbers as
-                values; a graph that is not a forest; a state for a network without one.
+            GraphError: another batch; features that do not fit; a graph without labels; leaves with numbers as values;
+                a graph that is not a forest; a state for a network without one.
             VocabularyError: labels of another vocabulary.
         """
-        batch = self._without_graph(batch)
-        items, lengths = self.items(batch, feat)
+        batch = as_batch(batch, self.vocabulary, feat, ordered_for=self)
+        items, lengths = self.items(batch)
         state = getattr(batch, "state", None)
         carried = {} if state is None else {"state": state}
         if carried and not self.carries_state:
@@ -181,7 +179,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         Raises:
             GraphError, VocabularyError: as :meth:`forward`.
         """
-        batch = self._without_graph(batch)
+        batch = as_batch(batch, self.vocabulary, ordered_for=self)
         if isinstance(batch, TokenBatch):
             return batch.token, batch.lengths
         if batch.vocabulary is not self.vocabulary and batch.vocabulary != self.vocabulary:
@@ -196,9 +194,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
             )
         return tokens
 
-    def items(
-        self, batch: TreeBatch | TokenBatch, feat: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def items(self, batch: SequenceBatch, feat: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what :meth:`embed` takes, and on the CPU the lengths, int64 ``[sequences]``.
 
         These are the token ids, or after :meth:`read_features` the features of the leaves,
@@ -207,8 +203,9 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         Raises:
             GraphError, VocabularyError: as :meth:`forward`.
         """
+        batch = as_batch(batch, self.vocabulary, feat, ordered_for=self)
         tokens, lengths = self.tokens(batch)
-        feat = getattr(batch, "feat", None) if feat is None else feat
+        feat = batch.feat if isinstance(batch, TreeBatch) else None
         if self.feature_size is None:
             if feat is not None:
                 raise GraphError(
@@ -217,35 +214,15 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
                     "read(inputs, lengths)"
                 )
             return tokens, lengths
-        forest = batch.forest if isinstance(batch, TreeBatch) else None
-        if forest is None:
+        if not isinstance(batch, TreeBatch) or batch.forest is None:
             raise GraphError(f"{type(self).__name__} reads features of leaves; give it a batch of trees")
-        checked_features(feat, forest.num_nodes, self.feature_size)
-        assert feat is not None
+        feat = checked_features(feat, batch.num_nodes, self.feature_size)
         like = self.embedding.weight
-        node = torch.from_numpy(forest.tokens("leaves").node)
+        node = torch.from_numpy(batch.node_of_forest[batch.forest.tokens("leaves").node])
         row, column = within(lengths, tokens.shape[1]).nonzero(as_tuple=True)
         own = feat.to(like.device, like.dtype)[to_device(node, like.device)]
         place = to_device(row, like.device), to_device(column, like.device)
         return own.new_zeros(*tokens.shape, self.feature_size).index_put(place, own), lengths
-
-    def _without_graph(self, batch: SequenceBatch) -> TreeBatch | TokenBatch:
-        """Return a batch, or the trees of a graph as one."""
-        graph: Any = batch
-        if hasattr(graph, "in_degrees"):
-            trees = forest_from_dgl(graph, self.vocabulary.labels)
-            if "position" not in graph.edata and (trees.arity > 1).any():
-                warn_without_position(self)
-            batch = TreeBatch.from_forest(trees, self.vocabulary)
-        elif is_pyg_graph(graph):
-            batch = TreeBatch.from_forest(forest_from_pyg(graph, self.vocabulary.labels), self.vocabulary)
-        if not isinstance(batch, TreeBatch | TokenBatch):
-            kinds = "a TreeBatch, a TokenBatch, a DGLGraph or a PyG graph"
-            raise GraphError(
-                f"a sequence encoder takes {kinds}, not {type(batch).__name__}; make a batch of trees with "
-                "TreeBatch.from_trees(trees, vocabulary)"
-            )
-        return batch
 
     def embed(self, items: torch.Tensor) -> torch.Tensor:
         """The vectors of :meth:`items`, ``[sequences, longest, embedding_size]``, with dropout in training."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, get_args, overload
 import torch
 
 from treemem.checked_options import checked_choice, checked_count
+from treemem.data.as_batch import as_batch, is_graph
 from treemem.errors import GraphError, RecipeError, VocabularyError
-from treemem.nn.child_order import warn_without_position
 from treemem.nn.compile_guard import without_compile
 from treemem.nn.encoder import Encoder, checked_features
 from treemem.nn.leaf_encoder import LeafEncoder, LeafForm
@@ -24,11 +24,8 @@ from treemem.ops.downward import Direction, DownwardCell, propagate_both
 from treemem.ops.given_rows import GivenRows
 from treemem.ops.propagate import Engine, NodeStates, checked_engine, propagate
 from treemem.ops.step_trace import trace_steps
-from treemem.schedule.graph_batch import schedule_of_dgl
-from treemem.schedule.pyg_batch import schedule_of_pyg
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.pyg_bridge import is_pyg_graph
 from treemem.trees.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -197,9 +194,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
         """Run the cell over every node.
 
         Args:
-            batch: trees; or a ``DGLGraph``, or a ``Data`` or ``Batch`` of PyG, of trees with edges from child to parent
-                (see ``TreeBatch.from_dgl`` and ``TreeBatch.from_pyg``); or, as layers of PyG take them, the features,
-                and then ``edge_index`` in place of ``feat``.
+            batch: trees, or what :func:`treemem.as_batch` makes a batch of, such as a ``DGLGraph``, a ``Data`` of
+                PyG, or, as layers of PyG take them, the features, and then ``edge_index`` in place of ``feat``.
             feat: features, one row a node in node order, ``[nodes, input_size]``; by default the batch's own.
             keep: ``"roots"``: return only the encodings of the trees. Trees of more than ``rows_at_once`` inner rows
                 are run part by part, and the backward pass runs each part again. This needs the memory of one part,
@@ -223,33 +219,21 @@ class TreeNetwork(Encoder, torch.nn.Module):
                 a trace of a graph or of roots only.
         """
         checked_choice("keep", keep, ("all", "roots"))
-        if trace and (keep == "roots" or not isinstance(batch, TreeBatch)):
-            raise RecipeError("trace=True needs a TreeBatch and keep='all': it tells what the step of every node did")
-        if keep == "roots" and not isinstance(batch, TreeBatch):
-            raise RecipeError("keep='roots' needs a TreeBatch: of a graph the states of every node come back")
-        if isinstance(batch, TreeBatch):
-            feat = batch.feat if feat is None else feat
-            if keep == "roots":
-                return self._run_parts(batch, feat, rows_at_once)
-            return self._run(batch, feat, trace=trace)
-        if isinstance(batch, torch.Tensor):
-            if feat is None:
-                raise GraphError("edge_index is missing; call layer(x, edge_index), or layer(batch, x)")
-            feat, trees, has_order = batch, TreeBatch.from_edge_index(feat, len(batch)), False
-        elif is_pyg_graph(batch):
-            schedule = schedule_of_pyg(batch, self.vocabulary, labels=None, allow_several_parents=False)
-            trees, has_order = TreeBatch(schedule, self.vocabulary), "position" in batch
-        elif hasattr(batch, "in_degrees"):
-            schedule, graph = schedule_of_dgl(batch, self.vocabulary, labels=None, allow_several_parents=False)
-            trees, has_order = TreeBatch(schedule, self.vocabulary, graph=graph), "position" in batch.edata
-        else:
-            raise GraphError(
-                f"a layer takes a TreeBatch, a DGLGraph or a Data of PyG, not {type(batch).__name__}; make a batch "
-                "of trees with TreeBatch.from_trees(trees, vocabulary)"
+        gives_tensor = is_graph(batch)
+        if gives_tensor and (trace or keep == "roots"):
+            raise RecipeError(
+                "keep='roots' needs a TreeBatch, and so does trace=True: of a graph the states of every node come back"
             )
-        if not has_order and getattr(self.cell, "ordered", False) and (trees.schedule.arity_of_row > 1).any():
-            warn_without_position(self)
-        return self._run(trees, feat)[self.output]
+        if trace and keep == "roots":
+            raise RecipeError("trace=True needs keep='all': it tells what the step of every node did")
+        ordered_for = self if getattr(self.cell, "ordered", False) else None
+        trees = as_batch(batch, self.vocabulary, feat, ordered_for=ordered_for, any_number_of_trees=gives_tensor)
+        if not isinstance(trees, TreeBatch):
+            raise GraphError(f"{type(self).__name__} reads trees, not a {type(trees).__name__}; give it a TreeBatch")
+        if keep == "roots":
+            return self._run_parts(trees, rows_at_once)
+        states = self._run(trees, trace=trace)
+        return states[self.output] if gives_tensor else states
 
     def run_from(self, batch: TreeBatch, given: State) -> TreeStates:
         """Run over the remaining rows of a batch (:func:`treemem.schedule.remaining.remaining_rows`).
@@ -258,16 +242,14 @@ class TreeNetwork(Encoder, torch.nn.Module):
             batch: the remaining rows and the given ones.
             given: the states of the given rows, ``[given rows, ...]``; empty where there are none.
         """
-        return self._run(batch, None, given)
+        return self._run(batch, given)
 
-    def _run(
-        self, batch: TreeBatch, feat: torch.Tensor | None, given: State | None = None, *, trace: bool = False
-    ) -> TreeStates:
+    def _run(self, batch: TreeBatch, given: State | None = None, *, trace: bool = False) -> TreeStates:
         self._check_labels(batch)
-        like = next(self.parameters(), feat)
+        like = next(self.parameters(), batch.feat)
         batch = self._beside(like, batch)
         self.check(batch.schedule)
-        leaf_inputs, inner_inputs = self._inputs(batch.schedule, feat, like)
+        leaf_inputs, inner_inputs = self._inputs(batch.schedule, batch.feat, like)
         cell: Cell = self.cell
         if given:
             num_given = batch.schedule.num_leaf_rows - len(leaf_inputs)
@@ -290,16 +272,17 @@ class TreeNetwork(Encoder, torch.nn.Module):
                 self.leaves.check_functions(batch.schedule)
         return batch.to(like.device)
 
-    def _run_parts(self, batch: TreeBatch, feat: torch.Tensor | None, rows_at_once: int) -> TreeStates:
+    def _run_parts(self, batch: TreeBatch, rows_at_once: int) -> TreeStates:
         checked_count("rows_at_once", rows_at_once)
         if self.down is not None:
             raise RecipeError("a layer that goes down reads the states of every node; it has no keep='roots'")
         if self.engine == "naive":
             raise RecipeError("the engine 'naive' keeps all states; set it to 'auto' to keep roots only")
+        feat = batch.feat
         batch = self._beside(next(self.parameters(), feat), batch)
 
         def run(schedule: Schedule, given: State) -> State:
-            return dict(self._run(TreeBatch(schedule, batch.vocabulary), feat, given).rows)
+            return dict(self._run(TreeBatch(schedule, batch.vocabulary, feat=feat), given).rows)
 
         def learned() -> Iterator[torch.Tensor]:
             yield from self.parameters()

@@ -13,7 +13,7 @@ from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError
 from treemem.schedule.schedule import Schedule
 from treemem.trees.dgl_bridge import forest_to_dgl, read_edges
-from treemem.trees.edges import GraphEdges, check_ends, plain_node_name, read_field
+from treemem.trees.edges import GraphEdges, check_ends, forest_of_edges, plain_node_name, read_field
 from treemem.trees.forest import Forest
 from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, check_vocabulary, children_in_words
 
@@ -33,7 +33,7 @@ def graph_of_trees(forest: Forest | None, schedule: Schedule, vocabulary: Vocabu
         graph = import_dgl().graph((source, target), num_nodes=schedule.num_nodes)
         graph.edata["position"] = position
     else:
-        graph = forest_to_dgl(forest, labels_of_nodes(forest, schedule, vocabulary))
+        graph = forest_to_dgl(forest, labels_of_nodes(schedule, vocabulary))
     graph.ndata["kind"] = kinds_of_nodes(schedule)
     return graph
 
@@ -55,10 +55,31 @@ def symbols_of_nodes(schedule: Schedule) -> NDArray[np.int64]:
     return symbol[schedule.row_of_node.cpu().numpy()]
 
 
-def labels_of_nodes(forest: Forest, schedule: Schedule, vocabulary: Vocabulary) -> NDArray[np.int64]:
+def labels_of_nodes(schedule: Schedule, vocabulary: Vocabulary) -> NDArray[np.int64]:
     """The index into ``vocabulary.labels`` of every node's label, that of number leaves too, ``[nodes]``."""
     symbol = symbols_of_nodes(schedule)
     return symbol if vocabulary.number is None else np.where(symbol >= 0, symbol, len(vocabulary.leaves))
+
+
+def values_of_nodes(schedule: Schedule) -> NDArray[np.float64]:
+    """The number of every number leaf, NaN for other nodes, ``[nodes]``."""
+    value = np.full(schedule.num_rows, np.nan)
+    value[: schedule.num_leaf_rows] = schedule.value.cpu().numpy()
+    return value[schedule.row_of_node.cpu().numpy()]
+
+
+def forest_of_schedule(schedule: Schedule, vocabulary: Vocabulary) -> tuple[Forest, NDArray[np.int64]]:
+    """The trees of a schedule whose nodes have rows of their own, and the node of the schedule of each of their nodes.
+
+    Raises:
+        GraphError: a node without a known label, or with several parents.
+    """
+    label = labels_of_nodes(schedule, vocabulary)
+    if (label < 0).any():
+        raise GraphError(
+            f"node {int(np.argmax(label < 0))} has no label, which tokens need; give the graph the node field 'label'"
+        )
+    return forest_of_edges(*edges_of_schedule(schedule), vocabulary.labels, label, values_of_nodes(schedule))
 
 
 def edges_of_schedule(schedule: Schedule) -> GraphEdges:

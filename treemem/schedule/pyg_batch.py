@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from treemem.schedule.graph_batch import (
@@ -14,6 +15,7 @@ from treemem.schedule.graph_batch import (
     labels_of_nodes,
     schedule_of_graph,
     symbols_of_nodes,
+    values_of_nodes,
 )
 from treemem.schedule.schedule import Schedule
 from treemem.trees.forest import Forest
@@ -46,14 +48,13 @@ def pyg_of_trees(forest: Forest | None, schedule: Schedule, vocabulary: Vocabula
         GraphError: rows are shared, and there is no forest or no vocabulary.
     """
     if forest is not None and vocabulary is not None:
-        data = forest_to_pyg(forest, labels_of_nodes(forest, schedule, vocabulary))
+        data = forest_to_pyg(forest, labels_of_nodes(schedule, vocabulary))
     else:
         check_own_rows(schedule)
         data = graph_to_pyg(schedule.num_nodes, edges_of_schedule(schedule))
         data.symbol = torch.from_numpy(symbols_of_nodes(schedule))
-        value = torch.full((schedule.num_rows,), torch.nan, dtype=torch.float64)
-        value[: schedule.num_leaf_rows] = schedule.value.cpu()
-        if not value.isnan().all():
-            data.value = value[schedule.row_of_node.cpu()]
+        value = values_of_nodes(schedule)
+        if not np.isnan(value).all():
+            data.value = torch.from_numpy(value)
     data.kind = kinds_of_nodes(schedule)
     return data

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.device_copy import to_device
 from treemem.errors import GraphError
-from treemem.schedule.graph_batch import graph_of_trees, schedule_of_dgl, schedule_of_graph
+from treemem.schedule.graph_batch import forest_of_schedule, graph_of_trees, schedule_of_dgl, schedule_of_graph
 from treemem.schedule.pyg_batch import pyg_of_trees, schedule_of_pyg
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
@@ -158,6 +158,7 @@ class TreeBatch:
         labels: Sequence[str] | None = None,
         trees_per_example: int = 1,
         allow_several_parents: bool = False,
+        any_number_of_trees: bool = False,
     ) -> TreeBatch:
         """Make a batch of the trees of a DGL graph. Edges run from child to parent.
 
@@ -180,6 +181,7 @@ class TreeBatch:
             labels: the labels that the field ``label`` indexes; by default ``vocabulary.labels``.
             trees_per_example: number of trees in an example.
             allow_several_parents: a node may be the child of several nodes.
+            any_number_of_trees: each graph of a batch may hold any number of trees; tree ``i`` need not be graph ``i``.
 
         Raises:
             GraphError: a cycle, a node with two parents, positions with a gap or a repetition, an arity that the
@@ -188,7 +190,8 @@ class TreeBatch:
                 without a finite value, or a value at another node.
         """
         schedule, own = schedule_of_dgl(graph, vocabulary, labels=labels, allow_several_parents=allow_several_parents)
-        check_trees_of_graphs(graphs_begin(graph), read_edges(graph).source, trees_per_example)
+        if not any_number_of_trees:
+            check_trees_of_graphs(graphs_begin(graph), read_edges(graph).source, trees_per_example)
         return cls(schedule, vocabulary, trees_per_example=trees_per_example, graph=own)
 
     @classmethod
@@ -200,6 +203,7 @@ class TreeBatch:
         labels: Sequence[str] | None = None,
         trees_per_example: int = 1,
         allow_several_parents: bool = False,
+        any_number_of_trees: bool = False,
     ) -> TreeBatch:
         """Make a batch of the trees of a PyG ``Data`` or ``Batch``; ``edge_index`` runs from child to parent.
 
@@ -207,7 +211,8 @@ class TreeBatch:
         batches the graphs, each ``Data`` needs ``num_nodes`` or ``x``.
         """
         schedule = schedule_of_pyg(data, vocabulary, labels=labels, allow_several_parents=allow_several_parents)
-        check_trees_of_graphs(pyg_graphs_begin(data), read_pyg_edges(data)[1].source, trees_per_example)
+        if not any_number_of_trees:
+            check_trees_of_graphs(pyg_graphs_begin(data), read_pyg_edges(data)[1].source, trees_per_example)
         return cls(schedule, vocabulary, trees_per_example=trees_per_example)
 
     @classmethod
@@ -236,13 +241,35 @@ class TreeBatch:
         Raises:
             MissingPyGError: torch-geometric cannot be imported.
         """
-        return pyg_of_trees(self.forest, self.schedule, self.vocabulary)
+        return pyg_of_trees(self._given_forest, self.schedule, self.vocabulary)
+
+    @property
+    def forest(self) -> Forest | None:
+        """The trees of the batch; None for a graph without a vocabulary.
+
+        Raises:
+            GraphError: a graph that does not tell the labels of all nodes, or whose nodes have several parents.
+        """
+        if self._given_forest is not None or self.vocabulary is None:
+            return self._given_forest
+        return self._forest_of_graph[0]
+
+    @property
+    def node_of_forest(self) -> NDArray[np.int64]:
+        """int64 ``[nodes]``, the number in the batch of each node of :attr:`forest`, which are in post-order."""
+        if self._given_forest is not None or self.vocabulary is None:
+            return np.arange(self.num_nodes)
+        return self._forest_of_graph[1]
 
     @cached_property
-    def forest(self) -> Forest | None:
-        """The trees of the batch; None for a batch made from a graph."""
+    def _given_forest(self) -> Forest | None:
         forest, trees = self._source
         return None if forest is None else forest[trees]
+
+    @cached_property
+    def _forest_of_graph(self) -> tuple[Forest, NDArray[np.int64]]:
+        assert self.vocabulary is not None
+        return forest_of_schedule(self.schedule, self.vocabulary)
 
     @property
     def num_trees(self) -> int:
@@ -269,17 +296,17 @@ class TreeBatch:
 
     def to(self, device: torch.device | str) -> TreeBatch:
         """This batch with schedule and features on ``device``; forest and graph stay where they are."""
-        forest, trees = self._source
-        return TreeBatch(
-            self.schedule.to(device),
-            self.vocabulary,
-            trees_per_example=self.trees_per_example,
-            forest=forest,
-            trees=trees,
-            graph=self._given_graph,
-            example_ids=self.example_ids,
-            feat=None if self.feat is None else to_device(self.feat, device),
-        )
+        feat = None if self.feat is None else to_device(self.feat, device)
+        return self._changed(schedule=self.schedule.to(device), feat=feat)
+
+    def with_feat(self, feat: torch.Tensor | None) -> TreeBatch:
+        """This batch with other features of the nodes; None leaves them as they are."""
+        return self if feat is None else self._changed(feat=feat)
+
+    def _changed(self, **changes: Any) -> TreeBatch:
+        batch = TreeBatch.__new__(TreeBatch)
+        batch.__dict__.update({**self.__dict__, **changes})
+        return batch
 
     @cached_property
     def graph(self) -> dgl.DGLGraph:
@@ -293,7 +320,7 @@ class TreeBatch:
         """
         if self._given_graph is not None:
             return self._given_graph
-        return graph_of_trees(self.forest, self.schedule, self.vocabulary)
+        return graph_of_trees(self._given_forest, self.schedule, self.vocabulary)
 
     def tokens(self, form: TokenForm) -> tuple[torch.Tensor, torch.Tensor]:
         """What a sequence model reads of each tree.
@@ -306,21 +333,18 @@ class TreeBatch:
             the end of shorter sequences; and on the CPU the lengths, int64 ``[trees]``.
 
         Raises:
-            GraphError: the batch was made from a graph.
+            GraphError: the batch was made from a graph without a vocabulary, or as :attr:`forest`.
         """
         if self.forest is None:
-            raise GraphError(
-                "a batch made from a graph has no tokens. Give the DGLGraph itself to the sequence encoder, or make"
-                " a batch of its trees: TreeBatch.from_forest(forest_from_dgl(graph, labels), vocabulary); for PyG, "
-                "forest_from_pyg"
-            )
+            raise GraphError("a batch made from a graph without a vocabulary has no tokens; give from_dgl a vocabulary")
         token, length = forest_tokens(self.forest, form, self.vocabulary).padded()
         return to_device(torch.from_numpy(token), self.device), torch.from_numpy(length)
 
     def __getstate__(self) -> dict[str, Any]:
         # The slice goes along, not the forest that it was cut from; a graph made from it can be made again.
-        state = {name: item for name, item in self.__dict__.items() if name not in ("forest", "graph")}
-        return {**state, "_source": (self.forest, slice(None))}
+        made = ("graph", "_given_forest", "_forest_of_graph")
+        state = {name: item for name, item in self.__dict__.items() if name not in made}
+        return {**state, "_source": (self._given_forest, slice(None))}
 
     def __repr__(self) -> str:
         return (

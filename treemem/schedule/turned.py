@@ -63,9 +63,10 @@ def _turn(batch: TreeBatch, by_kind: bool) -> TreeBatch:
 
 def _children_of_nodes(batch: TreeBatch) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The nodes' children, as pointer and child, and the trees' roots."""
-    if batch.forest is not None:
-        return *batch.forest.children(), batch.forest.begin[1:] - 1
     schedule = batch.schedule
+    if schedule.shared:
+        assert batch.forest is not None
+        return *batch.forest.children(), batch.forest.begin[1:] - 1
     node_of_row = schedule.node_of_row.cpu().numpy()
     row_arity = schedule.arity_of_row
     arity = np.empty(schedule.num_nodes, np.int64)

@@ -242,8 +242,8 @@ def forest_of_edges(
     label: NDArray[np.int64],
     value: NDArray[np.float64] | None,
     name: NodeName = plain_node_name,
-) -> Forest:
-    """The trees of a graph, in the order of their roots' numbers.
+) -> tuple[Forest, NDArray[np.int64]]:
+    """The trees of a graph, in the order of their roots' numbers; and the number in the graph of each of their nodes.
 
     Args:
         source, target, position: as for :func:`order_children`.
@@ -274,13 +274,14 @@ def forest_of_edges(
     if value is not None and (np.isinf(value) | (~np.isnan(value) & (np.diff(pointer) > 0))).any():
         node = int(np.argmax(np.isinf(value) | (~np.isnan(value) & (np.diff(pointer) > 0))))
         raise GraphError(f"{name(node)}: the value {value[node]} must be finite, and only a leaf has one")
-    return Forest.from_arrays(
+    forest = Forest.from_arrays(
         labels,
         label[postorder],
         np.diff(pointer)[postorder],
         np.concatenate([np.zeros(1, np.int64), np.flatnonzero(is_root[postorder]) + 1]),
         None if value is None else value[postorder],
     )
+    return forest, postorder
 
 
 def read_field(fields: Any, name: str, sorts: str) -> NDArray[Any] | None:
@@ -319,7 +320,7 @@ def forest_from_fields(edges: GraphEdges, fields: Any, labels: Sequence[str]) ->
     if label is None:
         raise GraphError("the graph has no node field 'label'; it must hold an index into labels for every node")
     value = read_field(fields, "value", "iuf")
-    return forest_of_edges(*edges, tuple(labels), label, value)
+    return forest_of_edges(*edges, tuple(labels), label, value)[0]
 
 
 def edges_of_forest(forest: Forest) -> GraphEdges:

@@ -75,7 +75,7 @@ def tree_from_networkx(graph: networkx.DiGraph) -> Tree:
                 value[number[name]] = float(attributes["value"])
             except (TypeError, ValueError, OverflowError) as error:
                 raise GraphError(f"node {name!r}: its value {attributes['value']!r} is no number") from error
-    forest = forest_of_edges(
+    forest, _ = forest_of_edges(
         np.array([number[child] for child, _, _ in edges], np.int64),
         np.array([number[parent] for _, parent, _ in edges], np.int64),
         np.array(placed, np.int64) if placed else None,
