@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from treemem.ops.native.structures import Structure, structured_library
+from treemem.ops.native.run import KeptRun, Tensors, run_native
+from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.ordered_memory.naive import PackedSteps, project, queries_of, slot_scores
 from treemem.ops.ordered_memory.weights import Dropouts, OrderedMemoryWeights, TanhScoreWeights
-from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _SEQUENCES_PER_THREAD = 8  # fewer make products too small
@@ -101,128 +100,53 @@ def fused(
         key = *attention.key, *attention.key_norm
     of_cell = (tensor for affine in cell for tensor in affine)
     tensors = _Tensors(projected, queries, untouched, *score, *key, *of_cell)
-    run = _Run(library, sizes, begins_empty, slots, dropouts, skip)
-    run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
-    outputs, pointers, cumulative = _Fused.apply(run, *tensors)
+    run = _Run(library, tensors, sizes, begins_empty, slots, dropouts, skip)
+    outputs, pointers, cumulative = run_native(run, *tensors)
     if not run.succeeded:
         return None
     return PackedSteps(outputs, pointers if trace else None, cumulative if trace else None)
 
 
-class _Run:
-    """One run, from its forward to its backward pass.
-
-    Attributes:
-        train: whether there will be a backward pass.
-        succeeded: whether the forward pass found results.
-    """
-
+class _Run(KeptRun):
     def __init__(
         self,
         library: ctypes.CDLL,
+        tensors: _Tensors,
         sizes: list[int],
         begins_empty: torch.Tensor,
         slots: int,
         dropouts: Dropouts,
         skip: float,
     ) -> None:
-        self._library = library
-        self._sizes = torch.tensor(sizes, dtype=torch.int64)
-        self._begins_empty = begins_empty.contiguous()
-        self.num_parts = max(1, min(torch.get_num_threads(), sizes[0] // _SEQUENCES_PER_THREAD))
-        self.slots = slots
-        self.dropouts = dropouts
-        self.skip = skip
-        self.train = False
-        self.succeeded = False
-        self._state: int | None = None
+        super().__init__(library, tensors)
+        self._slots = slots
+        self._num_parts = max(1, min(torch.get_num_threads(), sizes[0] // _SEQUENCES_PER_THREAD))
+        self._options = {
+            "num_steps": len(sizes),
+            "hidden_size": tensors.elements.shape[1],
+            "slots": slots,
+            "num_parts": self._num_parts,
+            "train": self.train,
+            "seed": int(torch.randint(1 << 62, ())) if any(dropouts) else 0,
+            "skip": skip,
+            "cell_dropout": dropouts.cell,
+            "memory_dropout": dropouts.memory,
+            "sizes": torch.tensor(sizes, dtype=torch.int64),
+            "begins_empty": begins_empty.contiguous(),
+        }
 
-    def forward(self, tensors: _Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return outputs, pointers and cumulative pointers, ``[tokens, ...]``; the tensors are contiguous."""
-        self._seed = int(torch.randint(1 << 62, ())) if any(self.dropouts) else 0
-        found = self._run_forward(tensors)
-        self.succeeded = self._state is not None
-        if not self.train:
-            self._forget()
-        return found
+    def outputs(self, tensors: Any) -> tuple[torch.Tensor, ...]:
+        elements = tensors[0]
+        return torch.empty_like(elements), *(elements.new_empty(len(elements), self._slots) for _ in range(2))
 
-    def backward(
-        self, tensors: _Tensors, found: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
-    ) -> list[torch.Tensor | None]:
-        """Return the gradients of the tensors.
+    def problem(self, tensors: Any, outputs: Any) -> Filled:
+        named = dict(zip(("outputs", "pointers", "cumulative"), outputs, strict=True))
+        return _PROBLEM(**self._options, **named, **_Tensors(*tensors)._asdict())
 
-        The state is overwritten, so a second backward pass runs forward again, with the same dropout.
-
-        Args:
-            tensors, found: those of the forward pass, and what it returned; all are contiguous.
-            gradients: of ``found``.
-        """
-        if self._state is None:
-            found = self._run_forward(tensors)
-        problem = self._problem(tensors, found)
-        outputs, pointers, cumulative = (None if each is None else each.contiguous() for each in gradients)
+    def gradients(self, tensors: Any, incoming: Tensors) -> tuple[Filled, Tensors, Tensors]:
+        named = zip(("outputs", "pointers", "cumulative"), incoming, strict=True)
+        given = {name: None if each is None else each.contiguous() for name, each in named}
         by_token = [torch.zeros_like(each) for each in tensors[:3]]
-        of_weights = [None if each is None else each.new_zeros(self.num_parts, *each.shape) for each in tensors[3:]]
-        own = _Tensors(*by_token, *of_weights)._asdict()
-        try:
-            self._library.backward(
-                ctypes.c_void_p(self._state),
-                problem,
-                _GRADIENTS(outputs=outputs, pointers=pointers, cumulative=cumulative, **own),
-            )
-        finally:
-            self._forget()
-        return [*by_token, *(None if each is None else each.sum(0) for each in of_weights)]
-
-    def _run_forward(self, tensors: _Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        elements, state = tensors.elements, ctypes.c_void_p()
-        pointers, cumulative = (elements.new_empty(len(elements), self.slots) for _ in range(2))
-        found = torch.empty_like(elements), pointers, cumulative
-        self._library.forward(self._problem(tensors, found), ctypes.byref(state))
-        self._state = state.value
-        return found
-
-    def _problem(self, tensors: _Tensors, found: Sequence[torch.Tensor]) -> Any:
-        outputs, pointers, cumulative = found
-        return _PROBLEM(
-            num_steps=len(self._sizes),
-            hidden_size=outputs.shape[1],
-            slots=self.slots,
-            num_parts=self.num_parts,
-            train=self.train,
-            seed=self._seed,
-            skip=self.skip,
-            cell_dropout=self.dropouts.cell,
-            memory_dropout=self.dropouts.memory,
-            sizes=self._sizes,
-            begins_empty=self._begins_empty,
-            outputs=outputs,
-            pointers=pointers,
-            cumulative=cumulative,
-            **tensors._asdict(),
-        )
-
-    def _forget(self) -> None:
-        if self._state is not None:
-            self._library.release(ctypes.c_void_p(self._state))
-            self._state = None
-
-    def __del__(self) -> None:
-        self._forget()
-
-
-class _Fused(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, run: _Run, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        contiguous: list[Any] = [None if each is None else each.contiguous() for each in tensors]
-        found = run.forward(_Tensors(*contiguous))
-        ctx.run = run
-        ctx.set_materialize_grads(False)
-        save_for_backward(ctx, *found, *contiguous)
-        return found
-
-    @staticmethod
-    @once_differentiable(remedy="set layer.engine to 'naive'")
-    def backward(ctx: Any, saved: tuple[Any, ...], *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        contiguous: list[Any] = [None if each is None else each.contiguous() for each in saved]
-        return None, *ctx.run.backward(_Tensors(*contiguous[3:]), contiguous[:3], gradients)
+        of_weights = [None if each is None else each.new_zeros(self._num_parts, *each.shape) for each in tensors[3:]]
+        filled = _GRADIENTS(**given, **_Tensors(*by_token, *of_weights)._asdict())
+        return filled, by_token, of_weights

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from treemem.ops.native.run import NativeRun, Tensors, run_native
 from treemem.ops.native.structures import Filled, Structure, structured_library
-from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.spinn.batched import Problem
 from treemem.ops.spinn.weights import SPINNWeights
 
@@ -85,11 +85,11 @@ def native_transitions(
             uniform[:active, step] = policy.uniform((active,))
     own_given = None if given is None else given[:, : len(sizes)]
     run = _Run(library, lengths, own_given, uniform, policy.temperature)
-    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] = _Transitions.apply(run, leaves, *tensors)
-    return found
+    roots, tracked, actions, chosen = run_native(run, leaves, *tensors)
+    return roots, tracked, actions, chosen
 
 
-class _Run:
+class _Run(NativeRun):
     """The library, and what a run reads besides numbers that have gradients."""
 
     def __init__(
@@ -100,7 +100,7 @@ class _Run:
         uniform: torch.Tensor | None,
         temperature: float,
     ) -> None:
-        self.library = library
+        self._library = library
         self._read = {
             "temperature": temperature,
             "lengths": lengths.contiguous(),
@@ -108,8 +108,7 @@ class _Run:
             "uniform": uniform,
         }
 
-    def problem(self, weights: _Weights, kept: _Kept) -> Filled:
-        """Return the problem for the C++; all tensors are contiguous."""
+    def _problem(self, weights: _Weights, kept: _Kept) -> Filled:
         sequences, nodes, width = kept.nodes.shape
         return _PROBLEM(
             sequences=sequences,
@@ -122,20 +121,14 @@ class _Run:
             **kept._asdict(),
         )
 
-
-class _Transitions(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, run: _Run, leaves: torch.Tensor, *tensors: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        contiguous: list[Any] = [None if each is None else each.contiguous() for each in tensors]
-        weights = _Weights(*contiguous)
+    def forward(self, tensors: Any) -> tuple[tuple[torch.Tensor, ...], _Kept]:
+        leaves, weights = tensors[0], _Weights(*tensors[1:])
         lateral = weights.lateral
         sequences, longest, width = leaves.shape
         steps, tracker_size = 2 * longest - 1, 0 if lateral is None else lateral.shape[1]
         nodes = leaves.new_zeros(sequences, 2 * longest, width)
         nodes[:, :longest] = leaves
-        actions, chosen = torch.zeros(2, sequences, steps, dtype=torch.int64)
+        actions, chosen = (torch.zeros(sequences, steps, dtype=torch.int64) for _ in range(2))
         tops, made_of = (actions.new_empty(sequences, count, 3) for count in (steps, longest))
         roots = actions.new_empty(sequences)
         kept = _Kept(
@@ -145,49 +138,29 @@ class _Transitions(torch.autograd.Function):
             leaves.new_zeros(sequences, steps, 4 * tracker_size),
             *(actions, chosen, tops, roots, made_of),
         )
-        run.library.forward(run.problem(weights, kept))
-        ctx.run = run
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(actions, chosen)
-        save_for_backward(ctx, *kept, *weights)
-        return nodes.flatten(0, 1).index_select(0, roots), kept.tracked, actions, chosen
+        self._library.forward(self._problem(weights, kept))
+        return (nodes.flatten(0, 1).index_select(0, roots), kept.tracked, actions, chosen), kept
 
-    @staticmethod
-    @once_differentiable()
-    def backward(
-        ctx: Any, saved: tuple[torch.Tensor | None, ...], *gradients: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, ...]:
-        contiguous = tuple(None if each is None else each.contiguous() for each in saved)
-        return None, *_gradients(ctx.run, contiguous, *gradients[:2])
-
-
-def _gradients(
-    run: _Run,
-    saved: tuple[Any, ...],
-    d_roots: torch.Tensor | None,
-    d_tracked: torch.Tensor | None,
-) -> list[torch.Tensor | None]:
-    """Return the gradients of leaves and weights from those of the roots and of what the tracker gives at each step."""
-    count = len(_Kept._fields)
-    kept, weights = _Kept(*saved[:count]), _Weights(*saved[count:])
-    nodes, tracked, tops, made_of = kept.nodes, kept.tracked, kept.tops, kept.made_of
-    size, tracker_size = nodes.shape[2] // 2, tracked.shape[2] // 2
-    d_nodes, d_tracker_gates = torch.zeros_like(nodes), torch.zeros_like(kept.tracker_gates)
-    d_gates, plain = kept.gates.clone(), torch.contiguous_format
-    if d_roots is not None:
-        d_nodes.flatten(0, 1).index_copy_(0, kept.roots, d_roots)
-    d_tracked = torch.zeros_like(tracked) if d_tracked is None else d_tracked.clone(memory_format=plain)
-    of = _GRADIENTS(nodes=d_nodes, gates=d_gates, tracked=d_tracked, tracker_gates=d_tracker_gates)
-    run.library.backward(run.problem(weights, kept), of)
-    hidden = nodes[:, :, :size].reshape(-1, size)
-    of_cell, of_tracker = d_gates.flatten(0, 1), d_tracker_gates.flatten(0, 1)
-    read = hidden.index_select(0, made_of[:, :, :2].flatten()).view(-1, 2 * size)
-    found: list[torch.Tensor | None] = [d_nodes[:, : nodes.shape[1] // 2], of_cell.t() @ read, of_cell.sum(0)]
-    if not tracker_size:
-        return [*found, *[None] * 6]
-    read = hidden.index_select(0, tops.flatten()).view(-1, 3 * size)
-    of_steps = tracked[:, :, :tracker_size]
-    before = functional.pad(of_steps[:, :-1], (0, 0, 1, 0)).flatten(0, 1)
-    by_cell = of_steps.flatten(0, 1).index_select(0, made_of[:, :, 2].flatten())
-    found += [of_tracker.t() @ read, of_tracker.sum(0), of_tracker.t() @ before, of_cell.t() @ by_cell]
-    return [*found, None, None]  # the transition is chosen without a gradient
+    def backward(self, tensors: Any, kept: Any, gradients: Tensors) -> Tensors:
+        weights, kept, (d_roots, d_tracked) = _Weights(*tensors[1:]), _Kept(*kept), gradients[:2]
+        nodes, tracked, tops, made_of = kept.nodes, kept.tracked, kept.tops, kept.made_of
+        size, tracker_size = nodes.shape[2] // 2, tracked.shape[2] // 2
+        d_nodes, d_tracker_gates = torch.zeros_like(nodes), torch.zeros_like(kept.tracker_gates)
+        d_gates, plain = kept.gates.clone(), torch.contiguous_format
+        if d_roots is not None:
+            d_nodes.flatten(0, 1).index_copy_(0, kept.roots, d_roots)
+        d_tracked = torch.zeros_like(tracked) if d_tracked is None else d_tracked.clone(memory_format=plain)
+        of = _GRADIENTS(nodes=d_nodes, gates=d_gates, tracked=d_tracked, tracker_gates=d_tracker_gates)
+        self._library.backward(self._problem(weights, kept), of)
+        hidden = nodes[:, :, :size].reshape(-1, size)
+        of_cell, of_tracker = d_gates.flatten(0, 1), d_tracker_gates.flatten(0, 1)
+        read = hidden.index_select(0, made_of[:, :, :2].flatten()).view(-1, 2 * size)
+        found: list[torch.Tensor | None] = [d_nodes[:, : nodes.shape[1] // 2], of_cell.t() @ read, of_cell.sum(0)]
+        if not tracker_size:
+            return [*found, *[None] * 6]
+        read = hidden.index_select(0, tops.flatten()).view(-1, 3 * size)
+        of_steps = tracked[:, :, :tracker_size]
+        before = functional.pad(of_steps[:, :-1], (0, 0, 1, 0)).flatten(0, 1)
+        by_cell = of_steps.flatten(0, 1).index_select(0, made_of[:, :, 2].flatten())
+        found += [of_tracker.t() @ read, of_tracker.sum(0), of_tracker.t() @ before, of_cell.t() @ by_cell]
+        return [*found, None, None]  # the transition is chosen without a gradient

@@ -1,0 +1,114 @@
+"""An operation in C++ from its forward to its backward pass."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from treemem.ops.native.structures import Filled
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
+
+Tensors = Sequence[torch.Tensor | None]
+"""Contiguous tensors, or None where there is none."""
+
+
+class NativeRun(ABC):
+    """One run of an operation."""
+
+    @abstractmethod
+    def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
+        """Return the outputs, and what is kept for the backward pass, such as an output with a gradient."""
+
+    @abstractmethod
+    def backward(self, tensors: Any, kept: Any, gradients: Tensors) -> Tensors:
+        """Return the gradients of the tensors, from those of the outputs."""
+
+
+def run_native(run: NativeRun, *tensors: torch.Tensor | None) -> tuple[Any, ...]:
+    """Return the outputs of a run, under autograd."""
+    return _Native.apply(run, *tensors)
+
+
+class KeptRun(NativeRun):
+    """A run whose forward pass leaves a state in the memory of C++ if there will be a backward pass.
+
+    A backward pass overwrites the state, so a second one runs forward again, with the same dropout.
+
+    Args:
+        library: the compiled functions ``forward``, ``backward`` and ``release``.
+        tensors: what has gradients.
+
+    Attributes:
+        train: whether there will be a backward pass.
+        succeeded: whether the forward pass found results.
+    """
+
+    def __init__(self, library: ctypes.CDLL, tensors: Tensors) -> None:
+        self._library = library
+        self.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
+        self.succeeded = False
+        self._state: int | None = None
+
+    @abstractmethod
+    def outputs(self, tensors: Any) -> Sequence[torch.Tensor]:
+        """Return new outputs, which C++ fills in."""
+
+    @abstractmethod
+    def problem(self, tensors: Any, outputs: Any) -> Filled:
+        """Return what C++ reads."""
+
+    @abstractmethod
+    def gradients(self, tensors: Any, incoming: Tensors) -> tuple[Filled, Tensors, Tensors]:
+        """Return what C++ fills in: gradients of the first tensors, and of the others with a first axis of parts."""
+
+    def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
+        found = self._run(tensors)
+        self.succeeded = self._state is not None
+        if not self.train:
+            self._forget()
+        return found, found
+
+    def backward(self, tensors: Any, kept: Any, gradients: Tensors) -> Tensors:
+        if self._state is None:
+            kept = self._run(tensors)
+        filled, first, in_parts = self.gradients(tensors, gradients)
+        try:
+            self._library.backward(ctypes.c_void_p(self._state), self.problem(tensors, kept), filled)
+        finally:
+            self._forget()
+        return [*first, *(None if each is None else each.sum(0) for each in in_parts)]
+
+    def _run(self, tensors: Any) -> Sequence[torch.Tensor]:
+        found, state = self.outputs(tensors), ctypes.c_void_p()
+        self._library.forward(self.problem(tensors, found), ctypes.byref(state))
+        self._state = state.value
+        return found
+
+    def _forget(self) -> None:
+        if self._state is not None:
+            self._library.release(ctypes.c_void_p(self._state))
+            self._state = None
+
+    def __del__(self) -> None:
+        self._forget()
+
+
+class _Native(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, run: NativeRun, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        contiguous = [None if each is None else each.contiguous() for each in tensors]
+        found, kept = run.forward(contiguous)
+        ctx.run, ctx.count = run, len(contiguous)
+        ctx.set_materialize_grads(False)
+        save_for_backward(ctx, *contiguous, *kept)
+        return tuple(found)
+
+    @staticmethod
+    @once_differentiable(remedy="set layer.engine to 'naive'")
+    def backward(ctx: Any, saved: tuple[torch.Tensor | None, ...], *gradients: torch.Tensor | None) -> tuple[Any, ...]:
+        own = [None if each is None else each.contiguous() for each in saved]
+        return None, *ctx.run.backward(own[: ctx.count], own[ctx.count :], gradients)
