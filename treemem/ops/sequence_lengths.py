@@ -58,6 +58,7 @@ class LongestFirst:
         device: where the elements are.
 
     Attributes:
+        rows: which these are, int64, where the elements are.
         lengths: of these sequences, on the CPU.
         lengths_there: the same, where the elements are.
         sizes: how many sequences are longer than 0, 1, 2, ... elements; empty if all sequences are.
@@ -65,14 +66,14 @@ class LongestFirst:
 
     def __init__(self, lengths: torch.Tensor, device: torch.device) -> None:
         order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
-        self._sequences, self._order = len(lengths), to_device(order, device)
+        self._sequences, self.rows = len(lengths), to_device(order, device)
         self.lengths = lengths[order]
         self.lengths_there = to_device(self.lengths, device)
         self.sizes = within(self.lengths, int(self.lengths[0]) if len(order) else 0).sum(0).tolist()
 
     def of(self, values: torch.Tensor) -> torch.Tensor:
         """Return ``values [sequences, longest, ...]`` of these sequences, up to the longest, and 0 after their ends."""
-        own = values.index_select(0, self._order)[:, : len(self.sizes)]
+        own = values.index_select(0, self.rows)[:, : len(self.sizes)]
         there = within(self.lengths_there, own.shape[1])
         return own.masked_fill(~there.view(*there.shape, *[1] * (own.dim() - 2)), 0)
 
@@ -85,7 +86,7 @@ class LongestFirst:
         """
         if longest is not None:
             values = functional.pad(values, [0, 0] * (values.dim() - 2) + [0, longest - values.shape[1]])
-        return values.new_zeros(self._sequences, *values.shape[1:]).index_copy(0, self._order, values)
+        return values.new_zeros(self._sequences, *values.shape[1:]).index_copy(0, self.rows, values)
 
 
 class Packing:

@@ -17,7 +17,9 @@ from treemem.ops.beam_tree.soft import soft_search
 from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise
 from treemem.ops.gated_recursive import gated_levels
+from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
+from treemem.ops.sequence_lengths import LongestFirst, within
 
 BeamTreeEngine = Literal["auto", "fused", "naive"]
 
@@ -70,30 +72,24 @@ def beam_trees(
     refuse_transforms_unless_naive(engine)
     if engine == "naive":
         return _naive(leaves, lengths, weights, beam_size, soft=soft, noise=noise, dropout=dropout, trace=trace)
-    order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
-    encoding = leaves.new_zeros(len(lengths), leaves.shape[2])
-    joined = leaves.new_zeros(leaves.shape[:2]) if trace else None
-    if not len(order):
-        return BeamTrees(encoding, joined)
-    own = lengths[order]
-    sizes = (own[:, None] > torch.arange(int(own[0]))).sum(0).tolist()
-    order_there, own_there = (to_device(each, leaves.device) for each in (order, own))
-    there = torch.arange(len(sizes), device=leaves.device) < own_there[:, None]
-    leaves = leaves.index_select(0, order_there)[:, : len(sizes)].masked_fill(~there[:, :, None], 0)
-    arguments = leaves, own_there, sizes, weights, beam_size
-    if soft:
-        roots, totals = soft_search(leaves, own, sizes, weights, beam_size, noise=noise, dropout=dropout)
-        of_sequences = (totals.softmax(1)[:, :, None] * roots).sum(1)
-        found = search(*arguments, noise=None, dropout=0.0) if trace else None
+    order = LongestFirst(lengths, leaves.device)
+    if not order.sizes:
+        return BeamTrees(
+            leaves.new_zeros(len(lengths), leaves.shape[2]), leaves.new_zeros(leaves.shape[:2]) if trace else None
+        )
+    own = order.of(leaves)
+    arguments = own, order.lengths_there, order.sizes, weights, beam_size
+    found = search(*arguments, noise=noise, dropout=dropout) if not soft else None
+    if found is not None:
+        encoding = _encoding(found, own, order.lengths, weights)
     else:
-        found = search(*arguments, noise=noise, dropout=dropout)
-        of_sequences = _encoding(found, leaves, own, weights)
-    encoding = encoding.index_copy(0, order_there, of_sequences)
-    if joined is None or found is None:
-        return BeamTrees(encoding, joined)
-    own_joined = to_device(_joined(found, own), leaves.device)
-    joined[:, : len(sizes)] = joined[:, : len(sizes)].index_copy(0, order_there, own_joined)
-    return BeamTrees(encoding, joined)
+        roots, totals = soft_search(own, order.lengths, *arguments[2:], noise=noise, dropout=dropout)
+        encoding = (totals.softmax(1)[:, :, None] * roots).sum(1)
+    joined = None
+    if trace:
+        found = search(*arguments, noise=None, dropout=0.0) if found is None else found
+        joined = order.back(_joined(found, order), leaves.shape[1])
+    return BeamTrees(order.back(encoding), joined)
 
 
 def _encoding(found: Search, leaves: torch.Tensor, lengths: torch.Tensor, weights: BeamTreeWeights) -> torch.Tensor:
@@ -121,8 +117,8 @@ def _of_score(weights: BeamTreeWeights) -> tuple[torch.Tensor, ...]:
     return (*score.hidden, *score.score) if isinstance(score, ChildrenScore) else tuple(score)
 
 
-def _joined(found: Search, lengths: torch.Tensor) -> torch.Tensor:
-    """Return ``joined`` of the likeliest tree of each sequence, on the CPU; the host waits once."""
+def _joined(found: Search, order: LongestFirst) -> torch.Tensor:
+    """Return ``joined`` of the likeliest tree of each sequence; the host waits once."""
     longest = len(found.steps) + 1
     total, best = found.totals.max(1)
     places = torch.zeros(len(best), longest - 1, dtype=torch.int64, device=best.device)
@@ -131,16 +127,9 @@ def _joined(found: Search, lengths: torch.Tensor) -> torch.Tensor:
         beam = best[: len(step.parent), None].clamp(max=step.parent.shape[1] - 1)
         places[: len(step.place), number] = step.place.gather(1, beam)[:, 0]
         best[: len(step.parent)] = step.parent.gather(1, beam)[:, 0]
-    joined = total.new_zeros(len(best), longest, device="cpu")
-    where = torch.cat([places, total.isfinite().long()[:, None]], 1).tolist()
-    for sequence, ((*chosen, is_finite), length) in enumerate(zip(where, lengths.tolist(), strict=True)):
-        if not is_finite:
-            joined[sequence, :length] = torch.nan
-            continue
-        begins = list(range(length))
-        for time, place in enumerate(chosen[: length - 1], 1):
-            joined[sequence, begins.pop(place + 1)] = time
-    return joined
+    failed = ~total.isfinite()[:, None]
+    joined = joining_steps(places.masked_fill(failed, 0), order.lengths).to(total.dtype)
+    return to_device(joined, total.device).masked_fill(within(order.lengths_there, longest) & failed, torch.nan)
 
 
 def _naive(

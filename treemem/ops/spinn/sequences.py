@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.affine import linear
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
-from treemem.ops.sequence_lengths import within
+from treemem.ops.sequence_lengths import LongestFirst, within
 from treemem.ops.spinn.batched import Problem, batched_transitions
 from treemem.ops.spinn.naive import Transitions, naive_transitions
 from treemem.ops.spinn.native import native_transitions
@@ -157,45 +157,36 @@ def run_engine(
     refuse_transforms_unless_naive(engine)
     sequences, longest = values.shape[:2]
     steps = max(2 * longest - 1, 0)
-    roots = values.new_zeros(sequences, width)
-    logits = values.new_zeros(sequences, steps, 2) if has_logits else None
-    actions, chosen = (torch.zeros(sequences, steps, dtype=torch.int64, device=values.device) for _ in range(2))
-    order = lengths.argsort(descending=True, stable=True)[: int((lengths > 0).sum())]
-    if not len(order):
-        return TransitionRun(roots, logits, actions, chosen)
-    own = lengths[order]
-    most = int(own[0])
-    order_there, own_there = (to_device(each, values.device) for each in (order, own))
+    order = LongestFirst(lengths, values.device)
+    if not order.sizes:
+        nothing = order.lengths_there.new_zeros(sequences, steps)
+        logits = values.new_zeros(sequences, steps, 2) if has_logits else None
+        return TransitionRun(values.new_zeros(sequences, width), logits, nothing, nothing.clone())
+    values = order.of(values)
     if given is not None:
-        given = given.index_select(0, order_there)
-    values = values.index_select(0, order_there)[:, :most]
+        given = given.index_select(0, order.rows)
     if engine == "naive" and naive is not None:
-        lists = None if given is None else given.tolist()
-        every = [
-            naive(values[row, :length], None if lists is None else lists[row])
-            for row, length in enumerate(own.tolist())
-        ]
-        found = SortedRun(
-            torch.stack([each.root for each in every]),
-            torch.nn.utils.rnn.pad_sequence([each.logits for each in every], batch_first=True),
-            *(
-                torch.nn.utils.rnn.pad_sequence([torch.tensor(each, device=values.device) for each in lists_of], True)
-                for lists_of in ([each.actions for each in every], [each.chosen for each in every])
-            ),
+        rows = zip(
+            values, order.lengths.tolist(), [None] * len(values) if given is None else given.tolist(), strict=True
         )
+        alone = [naive(own[:length], actions) for own, length, actions in rows]
+        roots, *of_steps = zip(*alone, strict=True)
+        logits, actions, chosen = (
+            pad_sequence([torch.as_tensor(each, device=values.device) for each in every], batch_first=True)
+            for every in of_steps
+        )
+        found = SortedRun(torch.stack(roots), logits if has_logits else None, actions, chosen)
     else:
-        sizes = (2 * own[:, None] - 1 > torch.arange(2 * most - 1)).sum(0).tolist()
-        there = within(own_there, most).view(len(own), most, *[1] * (values.dim() - 2))
-        found = fused(values.masked_fill(~there, 0), own_there, sizes, given)
-    wider = steps - (2 * most - 1)
-    if logits is not None and found.logits is not None:
-        of_steps = found.logits.masked_fill(~within(2 * own_there - 1, 2 * most - 1)[:, :, None], 0)
-        logits = logits.index_copy(0, order_there, functional.pad(of_steps, (0, 0, 0, wider)))
-    actions, chosen = (
-        whole.index_copy(0, order_there, functional.pad(each, (0, wider)))
-        for whole, each in ((actions, found.actions), (chosen, found.chosen))
+        ends = 2 * order.lengths[:, None] - 1
+        sizes = (ends > torch.arange(2 * values.shape[1] - 1)).sum(0).tolist()
+        found = fused(values, order.lengths_there, sizes, given)
+    logits = found.logits
+    if logits is not None:
+        present = within(2 * order.lengths_there - 1, logits.shape[1])
+        logits = order.back(logits.masked_fill(~present[:, :, None], 0), steps)
+    return TransitionRun(
+        order.back(found.roots), logits, order.back(found.actions, steps), order.back(found.chosen, steps)
     )
-    return TransitionRun(roots.index_copy(0, order_there, found.roots), logits, actions, chosen)
 
 
 def transition_actions(reductions: NDArray[np.int64], begin: NDArray[np.int64]) -> torch.Tensor:
