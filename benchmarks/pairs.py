@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,9 @@ class Checkout:
         """The answer to a request; see :func:`benchmarks.checkout_steps.answer`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"name": name, "mode": mode, "seconds": seconds}) + "\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps({"name": name, "mode": mode, "seconds": seconds}) + "\n")
+            self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
             raise SystemExit(f"the process of {self.folder} has ended with code {self._process.wait()}")
@@ -63,9 +65,8 @@ class Checkout:
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        with suppress(BrokenPipeError):
+            self._process.communicate()
 
 
 def row(name: str, checkouts: Sequence[Checkout], rounds: int, seconds: float) -> str:
