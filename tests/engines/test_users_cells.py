@@ -102,7 +102,19 @@ POINTWISE = [
     *(lambda x: x.clone().mul_(2), lambda x: torch.softmax(x, 1), lambda x: torch.cumsum(torch.softmax(x, 1), 1)),
     lambda x: x - x.amax(1, True),
     *(lambda x: x.flip(1).cumsum(1).flip(1), lambda x: functional.layer_norm(x, (WIDTH,))),
+    *(lambda x: x.clamp_min(0.1), lambda x: x.clamp_max(0.1), functional.normalize),
     *(lambda x: x.std(1, keepdim=True) * x, lambda x: torch.log_softmax(x, 1), lambda x: x / x.norm(dim=1).view(-1, 1)),
+]  # fmt: skip
+
+
+OF_CHILDREN = [
+    *(lambda h: h.max(1).values, lambda h: torch.min(h, dim=1, keepdim=True)[0].sum(1)),
+    *(lambda h: torch.relu(h).max(1)[0], lambda h: h.sigmoid().prod(1), lambda h: (h * h.roll(1, 1)).sum(1)),
+    lambda h: h.logsumexp(1),
+    *(lambda h: torch.where(h > 0, h, -h).sum(1), lambda h: h.masked_fill(h < 0, 0.1).sum(1), lambda h: h[:, -1]),
+    *(lambda h: torch.einsum("mkd,md->mkd", h, h[:, 0]).sum(1), lambda h: h[:, :1].repeat(1, 2, 1).sum(1)),
+    lambda h: (functional.cosine_similarity(h, h[:, :1], dim=2)[..., None] * h).sum(1),
+    lambda h: functional.scaled_dot_product_attention(h[:, :1], h, h)[:, 0],
 ]  # fmt: skip
 
 
@@ -118,7 +130,8 @@ class ManyFunctions(nn.Module):
 
     def forward(self, children: State, x: Tensor | None, kind: int) -> State:
         blocks = self.map(children["h"].flatten(1)).split(WIDTH, 1)
-        return {"h": torch.stack([own(block) for own, block in zip(POINTWISE, blocks, strict=True)]).sum(0) / 30}
+        found = [own(block) for own, block in zip(POINTWISE, blocks, strict=True)]
+        return {"h": torch.stack([*found, *(own(children["h"]) for own in OF_CHILDREN)]).sum(0) / 40}
 
 
 def network(cell: nn.Module, size: int, **options: object) -> TreeNetwork:
@@ -211,9 +224,29 @@ class OfTheBatch(Mean):
         return {"h": self.linear(h - h.mean(0))}
 
 
+class PartOfAWeight(Mean):
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        weight = self.linear.weight / self.linear.weight.norm()
+        return {"h": functional.linear(children["h"].sum(1), weight)}
+
+
+class OfTheKind(Mean):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.biases = nn.Parameter(torch.randn(len(VOCABULARY.kinds), size))
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        return {"h": torch.tanh(self.linear(children["h"].sum(1)) + self.biases[kind])}
+
+
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
+        (
+            PartOfAWeight,
+            r"part of a weight.*multiply by a whole weight.*test_users_cells.py, line \d+: return .*linear",
+        ),
+        (OfTheKind, "have different formulas"),
         (Sorting, r"the operation sort cannot be printed \(test_users_cells.py, line \d+: .*sort"),
         (Branching, "it decides by the numbers in a tensor"),
         (Hidden, "not a learned parameter of the cell"),
@@ -224,7 +257,7 @@ def test_what_cannot_be_printed_runs_under_autograd_and_the_log_says_why_once(
     cell: type[Mean], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     net = network(cell(3), 3)
-    trees = TreeBatch.from_forest(random_forest(seed=1, num_trees=1, size=6), VOCABULARY)
+    trees = TreeBatch.from_forest(random_forest(seed=1, num_trees=2, size=12), VOCABULARY)
     with caplog.at_level(logging.INFO, logger="treemem"):
         auto = results(net, trees, "auto")
         results(net, trees, "auto")
@@ -234,6 +267,92 @@ def test_what_cannot_be_printed_runs_under_autograd_and_the_log_says_why_once(
     net.engine = "native"
     with pytest.raises(RecipeError, match=reason):
         net(trees)
+
+
+class TorchsCells(Mean):
+    """Cells of torch, one after the other."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.gru, self.lstm, self.rnn = (
+            nn.GRUCell(size, size),
+            nn.LSTMCell(size, size, bias=False),
+            nn.RNNCell(size, size),
+        )
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        h, c = self.lstm(x, (children["h"].sum(1), children["h"].mean(1)))
+        return {"h": self.rnn(h, self.gru(x, c))}
+
+
+class InTwoWays(Mean):
+    """Reads a bias and a row of a weight besides their product, and multiplies by a vector."""
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        h, weight = children["h"], self.linear.weight
+        score = torch.softmax(h @ self.linear.bias, 1)
+        return {"h": torch.tanh(self.linear((score[:, :, None] * h).sum(1)) + h[:, 0] * weight[0])}
+
+
+class ChangedInputs(Mean):
+    """Writes into what it has multiplied, which autograd allows if the weights are not trained."""
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        h = children["h"].sum(1)
+        first = self.linear(h)
+        return {"h": torch.tanh(first + self.linear(h.mul_(2)))}
+
+
+@pytest.mark.parametrize("cell", [TorchsCells, InTwoWays])
+def test_a_cell_of_many_sorts_equals_autograd(cell: type[Mean]) -> None:
+    net = network(cell(3), 3)
+    assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "")
+
+
+def test_inputs_that_change_between_two_products_are_two_inputs() -> None:
+    net = network(ChangedInputs(3), 3)
+    net.requires_grad_(False)
+    expected = net(batch()).root
+    net.engine = "native"
+    torch.testing.assert_close(net(batch()).root, expected, rtol=0, atol=1e-10)
+
+
+class Down(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 * size, size)
+
+    def root(self, x: Tensor, kind: int) -> State:
+        return {"h": x}
+
+    def forward(self, parent: State, x: Tensor, position: int, kind: int) -> State:
+        return {"h": torch.tanh(self.linear(torch.cat([parent["h"], x], 1)))}
+
+
+def test_a_downward_cell_is_printed() -> None:
+    net = network(Mean(3), 3, down=Down(3), direction="both")
+    assert_same(results(net, batch(), "native"), results(net, batch(), REFERENCE), "")
+
+
+class HalfDetached(Mean):
+    """The gradient stops at the result of two of its maps."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.gate, self.first, self.second = (nn.Linear(size, size) for _ in range(3))
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        h = children["h"].sum(1)
+        stopped = self.second(self.first(h)).detach()
+        return {"h": torch.tanh(self.linear(h) + stopped) * torch.sigmoid(self.gate(h))}
+
+
+def test_a_map_whose_result_is_detached_has_no_gradient() -> None:
+    net = network(HalfDetached(3), 3, engine="native")
+    net(batch()).root.sum().backward()
+    without = {name for name, value in net.cell.named_parameters() if value.grad is None}
+    assert without == {f"{name}.{kind}" for name in ("first", "second") for kind in ("weight", "bias")}
+    assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "")
 
 
 class Detached(Mean):

@@ -43,7 +43,7 @@ class DownwardCell(Protocol):
         ...
 
 
-class TurnedCell:
+class TurnedCell(torch.nn.Module):
     """A downward cell as a cell over turned trees, where the only child of a node is its parent.
 
     Args:
@@ -55,6 +55,7 @@ class TurnedCell:
     """
 
     def __init__(self, cell: DownwardCell, num_kinds: int) -> None:
+        super().__init__()
         self.turned = cell
         self._num_kinds = num_kinds
 
@@ -62,15 +63,11 @@ class TurnedCell:
         """The states of roots."""
         return self.turned.root(x, kind)
 
-    def __call__(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The states of nodes below others."""
         assert x is not None
         position, own_kind = divmod(kind, self._num_kinds)
         return self.turned({name: value[:, 0] for name, value in children.items()}, x, position, own_kind)
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Every tensor that the cell learns."""
-        return self.turned.parameters()
 
 
 def propagate_down(

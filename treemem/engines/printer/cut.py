@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from treemem.engines.printer.printed import PrintedStep, learned_by, parameter_of, printed
+from treemem.engines.printer.printed import PrintedStep, learned_by, parameter_of, printed, variables_of
+from treemem.engines.printer.rewritten import rewritten
 from treemem.engines.printer.symbolic import StepError, where
 from treemem.engines.printer.trace import StepShape, unnoticed
 from treemem.ops.cell import State
@@ -26,15 +27,18 @@ class Part(NamedTuple):
         name: of the parameter.
         entry: which entry; None for all.
         is_turned: whether what is used is its transpose.
+        learns: whether the states have a gradient for it.
     """
 
     name: str
     entry: int | None = None
     is_turned: bool = False
+    learns: bool = True
 
     def of(self, cell: torch.nn.Module) -> torch.Tensor:
         value: torch.Tensor = parameter_of(cell, self.name)
         value = value if self.entry is None else value[self.entry]
+        value = value if self.learns else value.detach()
         return value.t() if self.is_turned else value
 
 
@@ -43,6 +47,10 @@ class Map(NamedTuple):
 
     weight: Part
     bias: Part | None
+
+    def without_gradient(self) -> Map:
+        bias = None if self.bias is None else self.bias._replace(learns=False)
+        return Map(self.weight._replace(learns=False), bias)
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ class _Products(TorchFunctionMode):
     """Takes the results of products as given, and notes what they multiply.
 
     Args:
-        known: parameters, their entries and transposes, by where they are; and whether they want gradients.
+        known: see :func:`_known_parts`.
         given: results of the first products, ``[m * copies, outputs]`` each; None: compute them.
         until: the product whose inputs are wanted; None for none.
     """
@@ -130,19 +138,25 @@ class _Products(TorchFunctionMode):
         super().__init__()
         self._known, self._given, self._until = known, given, until
         self.found: list[tuple[Map, torch.Tensor]] = []
+        self.versions: list[int] = []  # of the inputs, which may change later
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        written = rewritten(func, args, kwargs)
+        if written is not None:
+            with self:
+                return written(*args, **kwargs)
         product = self._product(func, *args, **kwargs)
         if product is None:
             return func(*args, **kwargs)
         number = len(self.found)
         self.found.append(product)
+        self.versions.append(product[1]._version)
         if number == self._until:
             raise _Reached
         if self._given is None:
             result = func(*args, **kwargs).detach().requires_grad_()
-            result.is_cut = True  # what follows ends here
+            result.number_of_product = number  # what follows ends here
             return result
         return self._given[number].view(*product[1].shape[:-1], -1)
 
@@ -172,6 +186,25 @@ class _Products(TorchFunctionMode):
         return Map(of_weight, of_bias), input
 
 
+def _known_parts(parameters: Mapping[str, torch.Tensor]) -> dict[Any, tuple[Part, bool]]:
+    """Parameters, their entries and transposes, by where they are; and whether they want gradients."""
+    known: dict[Any, tuple[Part, bool]] = {}
+    for name, value in parameters.items():
+        known[where(value)] = Part(name), value.requires_grad
+    for name, value in parameters.items():
+        is_stack = value.dim() == 3 or (value.dim() == 2 and len(value) <= _MOST_ENTRIES)
+        for entry in range(len(value) if is_stack else 0):
+            known.setdefault(where(value[entry]), (Part(name, entry), value.requires_grad))
+        if value.dim() == 2:
+            known.setdefault(where(value.t()), (Part(name, None, True), value.requires_grad))
+    return known
+
+
+def _end(tensor: torch.Tensor) -> Any:
+    """The node of autograd that makes a tensor, or that adds to its gradient; None if it has no gradient."""
+    return torch.autograd.graph.get_gradient_edge(tensor).node if tensor.requires_grad else None
+
+
 class _Cutting:
     def __init__(
         self, cell: torch.nn.Module, arity: int, kind: int, states: Mapping[str, tuple[int, ...]], features: int | None
@@ -179,22 +212,23 @@ class _Cutting:
         self._cell, self._kind = copy.deepcopy(cell).double(), kind  # it may cast to the type of its weights
         self._shape = StepShape(arity, next(iter(states.values()))[-1], {}, states, features=features)
         self._parameters = dict(self._cell.named_parameters())
-        self._known: dict[Any, tuple[Part, bool]] = {}
-        for name, value in self._parameters.items():
-            self._known[where(value)] = Part(name), value.requires_grad
-        for name, value in self._parameters.items():
-            is_stack = value.dim() == 3 or (value.dim() == 2 and len(value) <= _MOST_ENTRIES)
-            for entry in range(len(value) if is_stack else 0):
-                self._known.setdefault(where(value[entry]), (Part(name, entry), value.requires_grad))
-            if value.dim() == 2:
-                self._known.setdefault(where(value.t()), (Part(name, None, True), value.requires_grad))
+        self._known = _known_parts(self._parameters)
 
     def cut(self) -> CutCell:
-        found, variables = self._explore()
+        explored, ends = self._explore()
+        found, inputs = (
+            explored.found,
+            [(where(inputs), version) for (_, inputs), version in zip(explored.found, explored.versions, strict=True)],
+        )
+        learning = set()
+        for number in reversed(range(len(found))):
+            if any(getattr(each, "number_of_product", None) == number for each in variables_of(ends)):
+                learning.add(number)
+                ends.append(_end(found[number][1]))
         products: list[CutProduct] = []
         groups: list[list[int]] = []  # products that multiply the same
-        for number, (_, inputs) in enumerate(found):
-            same = [group for group in groups if where(found[group[0]][1]) == where(inputs)]
+        for number in range(len(found)):
+            same = [group for group in groups if inputs[group[0]] == inputs[number]]
             if not same:
                 groups.append([])
             (same[0] if same else groups[-1]).append(number)
@@ -203,7 +237,7 @@ class _Cutting:
             groups = [[number] for number in range(len(found))]
         names = [f"product{at}" for at in range(len(groups))]
         copies = [max(1, found[group[0]][1].shape[:-1].numel()) for group in groups]
-        learned = learned_by(variables, self._parameters)
+        learned = learned_by(ends, self._parameters)
         shape = replace(
             self._shape,
             products={
@@ -221,7 +255,7 @@ class _Cutting:
         shape = replace(shape, kept_products=read, sets_all=True)
         step = printed(type(self._cell).__name__, self._formula(learned, groups, widths, None), shape, learned)
         for at, (group, gather) in enumerate(zip(groups, gathers, strict=True)):
-            maps = tuple(found[each][0] for each in group)
+            maps = tuple(found[each][0] if each in learning else found[each][0].without_gradient() for each in group)
             products.append(CutProduct(maps, copies[at], gather, names[at] in read))
         return CutCell(tuple(products), step)
 
@@ -242,8 +276,8 @@ class _Cutting:
         D = self._shape.D
         return tuple(size for width in widths for size in (*[D] * (width // D), *[1] * (width % D)))
 
-    def _explore(self) -> tuple[list[tuple[Map, torch.Tensor]], list[Any]]:
-        """The products of one node; and the nodes of autograd at which what follows from them ends."""
+    def _explore(self) -> tuple[_Products, list[Any]]:
+        """The products of one node; and the nodes of autograd at which its states end."""
         like = next(iter(self._parameters.values()), torch.empty(0))
         shape = self._shape
         with unnoticed(), _Products(self._known, None) as products:
@@ -252,10 +286,7 @@ class _Cutting:
             states = self._cell(children, x, self._kind)
         if states.keys() != shape.states.keys():
             raise StepError(f"it returned the states {sorted(states)}; the leaves have {sorted(shape.states)}")
-        return products.found, [
-            *(inputs.grad_fn for _, inputs in products.found),
-            *(each.grad_fn for each in states.values()),
-        ]
+        return products, [_end(each) for each in states.values()]
 
     def _formula(
         self, learned: tuple[str, ...], groups: Sequence[Sequence[int]], widths: Sequence[int], until: int | None
@@ -268,9 +299,9 @@ class _Cutting:
             parts: list[torch.Tensor] = []
             for value, group in zip(products.values(), groups, strict=False):
                 parts += value.split([widths[each] for each in group], 1)
-            with _Products(self._known, parts, until) as mode:
+            named = dict(zip(learned, given, strict=True))
+            with _Products(self._known | _known_parts(named), parts, until) as mode:
                 try:
-                    named = dict(zip(learned, given, strict=True))
                     return torch.func.functional_call(self._cell, named, (children, x, self._kind))
                 except _Reached:
                     inputs = mode.found[until or 0][1]

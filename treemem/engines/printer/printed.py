@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -145,7 +145,17 @@ def learned_by(ends: Sequence[Any], parameters: Mapping[str, torch.Tensor]) -> t
         StepError: it reads a tensor that needs gradients and is not a parameter of the cell.
     """
     names = {id(value): name for name, value in parameters.items()}
-    found: dict[str, None] = {}
+    found: set[str] = set()
+    for variable in variables_of(ends):
+        if id(variable) in names:
+            found.add(names[id(variable)])
+        elif variable.grad_fn is None and not hasattr(variable, "number_of_product"):
+            raise StepError("it reads a tensor that needs gradients and is not a parameter of the cell")
+    return tuple(name for name in parameters if name in found)
+
+
+def variables_of(ends: Sequence[Any]) -> Iterator[Any]:
+    """Yield the tensors at which the autograd graph of ``ends`` begins."""
     nodes, seen = list(ends), set()
     while nodes:
         node = nodes.pop()
@@ -153,12 +163,9 @@ def learned_by(ends: Sequence[Any], parameters: Mapping[str, torch.Tensor]) -> t
             continue
         seen.add(node)
         variable = getattr(node, "variable", None)
-        if variable is not None and id(variable) in names:
-            found[names[id(variable)]] = None
-        elif variable is not None and variable.grad_fn is None and not getattr(variable, "is_cut", False):
-            raise StepError("it reads a tensor that needs gradients and is not a parameter of the cell")
+        if variable is not None:
+            yield variable
         nodes += [following for following, _ in node.next_functions]
-    return tuple(name for name in parameters if name in found)
 
 
 _OWN = set(vars(torch.nn.Module())) - {"training"}

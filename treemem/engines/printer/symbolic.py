@@ -7,8 +7,9 @@ nodes, or over the positions of a vector, which is a reduction of one.
 
 from __future__ import annotations
 
+import linecache
 import math
-import traceback
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from treemem.engines.printer.operations import OF_ATEN
-from treemem.engines.printer.program import Node, Place, Program
+from treemem.engines.printer.program import Node, Place, Program, in_order
 
 Symbols = NDArray[np.int64]
 """``node.number * (D + 1) + position + 1``; for a node without positions, ``node.number * (D + 1)``."""
@@ -291,21 +292,39 @@ class SymbolicRun(TorchDispatchMode):
             raise StepError(f"the norm of order {ord} cannot be printed")
         return self.pointwise("sqrt", self._aten_sum(shape, self.pointwise("mul", x, x), dims, keepdim))
 
-    def _aten_softmax(self, shape: Any, x: Any, dim: int, half: bool) -> Symbols:
+    def _aten_softmax(self, shape: Any, x: Any, dim: int, *_: Any) -> Symbols:
         x = self.symbols(x)
         if any(self.node(each).op not in ("sigmoid", "tanh") for each in x.flat):  # those are at most 1
             x = self.pointwise("sub", x, self._aten_amax(shape, x, [dim], True))
         weights = self.pointwise("exp", x)
         return self.pointwise("div", weights, self._aten_sum(shape, weights, [dim], True))
 
+    _aten_safe_softmax = _aten_softmax
+
     def _aten_cumsum(self, shape: Any, x: Any, dim: int, **_: Any) -> Symbols:
         return self._running(x, dim)
 
     def _aten_mm(self, shape: Any, a: Any, b: Any) -> Symbols:
         a, b = self.symbols(a), self.symbols(b)
+        if b.shape[-1] >= self.D and self._is_learned(b):
+            raise StepError(
+                "a product with a part of a weight, or with a matrix made from one, cannot be printed; multiply by a "
+                "whole weight, with nn.Linear, functional.linear or @"
+            )
         return self._aten_sum(shape, self.pointwise("mul", a[..., :, :, None], b[..., None, :, :]), [-2])
 
     _aten_bmm = _aten_mm
+
+    def _is_learned(self, symbols: Symbols) -> bool:
+        """Whether they depend on what the cell learns, and on nothing of the row."""
+        nodes = in_order({self.node(each): None for each in symbols.flat})
+        bases = {node.args[0].base for node in nodes if node.op == "load"}
+        return bases == {"learned"}
+
+    def _aten_mv(self, shape: Any, a: Any, b: Any) -> Symbols:
+        return self._aten_sum(shape, self.pointwise("mul", a, b), [-1])
+
+    _aten_dot = _aten_mv
 
     def _aten_relu(self, shape: Any, x: Any) -> Symbols:
         return self.pointwise("max", x, 0.0)
@@ -316,6 +335,12 @@ class SymbolicRun(TorchDispatchMode):
     def _aten_clamp(self, shape: Any, x: Any, least: Any = None, most: Any = None) -> Symbols:
         x = self.symbols(x) if least is None else self.pointwise("max", x, least)
         return x if most is None else self.pointwise("min", x, most)
+
+    def _aten_clamp_min(self, shape: Any, x: Any, least: Any) -> Symbols:
+        return self.pointwise("max", x, least)
+
+    def _aten_clamp_max(self, shape: Any, x: Any, most: Any) -> Symbols:
+        return self.pointwise("min", x, most)
 
     def _aten_square(self, shape: Any, x: Any) -> Symbols:
         return self.pointwise("mul", x, x)
@@ -355,11 +380,30 @@ def where(tensor: torch.Tensor) -> tuple[Any, ...]:
     return memory, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
 
+def note_line(result: Any) -> None:
+    """Let the derivative of a result know where the formula stands."""
+    if isinstance(result, torch.Tensor) and result.grad_fn is not None:
+        _notes(result.grad_fn).setdefault("line", _line())
+
+
+def _notes(node: Any) -> dict[Any, Any]:
+    """What is noted of a node of autograd."""
+    found: dict[Any, Any] = node.metadata
+    return found
+
+
 def _line() -> str:
     """Return where the formula stands: the last line that is not of torch or of this package."""
+    backward = torch._C._current_autograd_node()
+    if backward is not None:
+        line: str = _notes(backward).get("line", f" (in the backward pass of {backward.name()})")
+        return line
     own = str(Path(__file__).parents[1]), str(Path(torch.__file__).parent)
-    lines = [each for each in traceback.extract_stack() if not each.filename.startswith((*own, "<"))]
-    return f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno}: {lines[-1].line})" if lines else ""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((*own, "<")):
+        frame = frame.f_back
+    file, number = frame.f_code.co_filename, frame.f_lineno
+    return f" ({Path(file).name}, line {number}: {linecache.getline(file, number).strip()})"
 
 
 def _at(dim: int, ndim: int, what: Any) -> tuple[Any, ...]:
@@ -394,7 +438,9 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "stack": lambda shape, xs, dim=0: np.stack(xs, dim),
     "unbind": lambda shape, x, dim=0: list(np.moveaxis(x, dim, 0)),
     "split_with_sizes": _split,
-    "split": _split,
+    **dict.fromkeys(("split", "unsafe_split"), _split),
+    "roll": lambda shape, x, shifts, dims: np.roll(x, shifts, dims),
+    "repeat": lambda shape, x, sizes: np.tile(x, sizes),
     "flip": lambda shape, x, dims: np.flip(x, dims),
 }
 

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from treemem.engines.printer.operations import OPERATIONS
 from treemem.engines.printer.program import Node, Place, Program, evaluated, in_order
-from treemem.engines.printer.symbolic import StepError, SymbolicRun, Symbols
+from treemem.engines.printer.symbolic import StepError, SymbolicRun, Symbols, note_line
 
 State = dict[str, torch.Tensor]
 Step = Callable[..., State]
@@ -193,7 +193,9 @@ class _Dropouts(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not torch.nn.functional.dropout:
-            return func(*args, **(kwargs or {}))
+            result = func(*args, **(kwargs or {}))
+            note_line(result)
+            return result
         x, rate, training = _dropout_arguments(*args, **(kwargs or {}))
         if not training or not rate:
             return x
