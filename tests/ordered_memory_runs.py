@@ -7,7 +7,8 @@ import math
 import torch
 
 from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryCell, OrderedMemoryScore
-from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, OrderedMemoryEngine, ordered_memory
+from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, ordered_memory
+from treemem.ops.sequence_engine import SequenceEngine
 
 INPUT_SIZE, SIZE = 3, 4
 Vector = list[float]
@@ -40,7 +41,7 @@ def results(
     inputs: torch.Tensor,
     lengths: list[int],
     slots: int,
-    engine: OrderedMemoryEngine,
+    engine: SequenceEngine,
     begins_empty: list[bool] | None = None,
     dropouts: Dropouts = NO_DROPOUT,
     skip: float = 0.0,

@@ -12,9 +12,10 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
 from treemem.nn import CRvNN
-from treemem.ops.crvnn import CRvNNEngine, continuous_recursion, naive_steps, recursion_of, with_ends
+from treemem.ops.crvnn import continuous_recursion, naive_steps, recursion_of, with_ends
+from treemem.ops.sequence_engine import SequenceEngine
 
-ENGINES: tuple[CRvNNEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 _MAPS = {
     "conv_layer": "window_map",
     "scorer": "score_map",

@@ -14,10 +14,11 @@ from golden.stack_tree_networks import Arrays
 
 from treemem.nn import DIORA
 from treemem.nn.diora import margin_loss
-from treemem.ops.diora import DIORAEngine, best_parses, inside_outside
+from treemem.ops.diora import best_parses, inside_outside
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.trees.induced import tree_from_splits
 
-ENGINES: tuple[DIORAEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 # parameter, whether the authors' matrix is the transpose of ours
 _NAMES = {
     "mlp": {

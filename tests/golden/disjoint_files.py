@@ -17,17 +17,17 @@ from treemem.induction import tree_from_splits
 from treemem.nn import DisjointTreeLSTM
 from treemem.ops.affine import Affine
 from treemem.ops.disjoint_tree_lstm import (
-    DisjointTreeEngine,
     TreePlan,
     choices_of,
     choose_trees,
     compose_trees,
     tree_plan,
 )
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.runs.proximal_policy import ProximalPolicy, policy_loss
 from treemem.trees.vocabulary import Vocabulary
 
-ENGINES: tuple[DisjointTreeEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 _LSTM = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _PPO = {
     "embd_parser.weight": "parser.embedding.weight",

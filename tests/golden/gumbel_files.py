@@ -19,14 +19,14 @@ from treemem.nn import GumbelTreeLSTM
 from treemem.ops.affine import Affine
 from treemem.ops.choices import straight_through
 from treemem.ops.gumbel_tree_lstm import (
-    GumbelTreeEngine,
     GumbelTreeWeights,
     attend_to_nodes,
     gumbel_trees,
 )
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.tree_lstm import tree_lstm_step
 
-ENGINES: tuple[GumbelTreeEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 _LEAVES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _GUMBEL = {
     "comp_query": "cell.query",

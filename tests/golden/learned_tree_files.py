@@ -16,10 +16,11 @@ from golden.stack_tree_networks import Arrays
 
 from treemem.nn import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.gated_cell import GatedCell
-from treemem.ops.beam_tree import BeamTreeEngine, beam_trees
+from treemem.ops.beam_tree import beam_trees
 from treemem.ops.gated_recursive import Levels, gated_cell, gated_levels
+from treemem.ops.sequence_engine import SequenceEngine
 
-ENGINES: tuple[BeamTreeEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 _CELL = {"wcell1": "cell.hidden_map", "wcell2": "cell.gate_map"}
 _EFFICIENT = {
     "initial_transform.0": "leaves.map",

@@ -11,11 +11,12 @@ from golden.stack_tree_networks import Arrays
 
 from treemem.nn import OrderedMemory
 from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryPadding
-from treemem.ops.ordered_memory import OrderedMemoryEngine, naive
+from treemem.ops.ordered_memory import naive
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.trees.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["word"], [("f", 2)])
-ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 WEIGHTS = {
     "W_in": "input_map.weight",
     "b_in": "input_map.bias",

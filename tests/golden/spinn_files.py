@@ -12,9 +12,9 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
 from treemem.ops.affine import Affine
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.spinn import (
     Policy,
-    SPINNEngine,
     SPINNWeights,
     TrackerWeights,
     TransitionRun,
@@ -22,7 +22,7 @@ from treemem.ops.spinn import (
     run_transitions,
 )
 
-ENGINES: tuple[SPINNEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 Parameters = dict[str, torch.Tensor]
 
 

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine, linear
-from treemem.ops.beam_tree import BeamTreeEngine, BeamTreeWeights, ChildrenScore, beam_trees
+from treemem.ops.beam_tree import BeamTreeWeights, ChildrenScore, beam_trees
 from treemem.ops.gated_recursive import GatedCellWeights, gated_cell
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.threads import torch_threads
 
 SIZE = 6
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
-ENGINES: tuple[BeamTreeEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 LANGUAGES = ["torch", pytest.param("C++", marks=pytest.mark.skipif(not compile_mode.compiler(), reason="no compiler"))]
 
 
@@ -85,7 +86,7 @@ def test_the_fused_engine_equals_the_naive_one(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
-def test_equal_tokens_give_the_same_trees_alone_and_in_a_batch(sort: str, soft: bool, engine: BeamTreeEngine) -> None:
+def test_equal_tokens_give_the_same_trees_alone_and_in_a_batch(sort: str, soft: bool, engine: SequenceEngine) -> None:
     """Equal pairs have equal scores but for rounding, which depends on how many are computed together."""
     own = weights(sort)
     tensors = [each.float() for each in parameters(own)]
@@ -118,7 +119,7 @@ def exhaustive(leaves: Tensor, own: BeamTreeWeights) -> list[tuple[Tensor, Tenso
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("sort", ["children", "composed"])
-def test_a_beam_that_is_wide_enough_is_exhaustive(sort: str, engine: BeamTreeEngine) -> None:
+def test_a_beam_that_is_wide_enough_is_exhaustive(sort: str, engine: SequenceEngine) -> None:
     """Four leaves have six orders of compositions."""
     for seed in range(3):
         own = weights(sort, seed)
@@ -173,7 +174,7 @@ def test_a_second_derivative_is_refused_in_cpp_and_right_in_torch(sort: str, sof
     own, leaves = weights(sort), leaves_of((5, 7)).requires_grad_()
     own = _with(own, [each.requires_grad_() for each in parameters(own)])
 
-    def gradient_of(engine: BeamTreeEngine, *, create_graph: bool = True) -> torch.Tensor:
+    def gradient_of(engine: SequenceEngine, *, create_graph: bool = True) -> torch.Tensor:
         out = beam_trees(leaves, torch.tensor([5, 7]), own, 3, soft=soft, engine=engine).encoding.sin().sum()
         return torch.autograd.grad(out, leaves, create_graph=create_graph)[0]
 
@@ -252,7 +253,7 @@ def test_dropout_is_drawn_once_for_forward_and_backward(sort: str, soft: bool) -
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_of_equally_likely_pairs_the_first_is_composed(engine: BeamTreeEngine) -> None:
+def test_of_equally_likely_pairs_the_first_is_composed(engine: SequenceEngine) -> None:
     own = weights("children")
     own = own._replace(score=ChildrenScore(*(Affine(torch.zeros_like(w), b) for w, b in own.score)))
     found = beam_trees(leaves_of((4,)), torch.tensor([4]), own, 2, engine=engine, trace=True).joined

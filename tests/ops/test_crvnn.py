@@ -11,14 +11,15 @@ from torch import Tensor
 
 from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine
-from treemem.ops.crvnn import CRvNNEngine, CRvNNWeights, TransitionFeatures, continuous_recursion
+from treemem.ops.crvnn import CRvNNWeights, TransitionFeatures, continuous_recursion
 from treemem.ops.crvnn.native import native_steps
 from treemem.ops.gated_recursive import GatedCellWeights
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.threads import torch_threads
 
 SIZE, FEATURES = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
-ENGINES: tuple[CRvNNEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 compiled = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -54,7 +55,7 @@ def leaves_of(lengths: tuple[int, ...]) -> Tensor:
     return leaves
 
 
-def run(lengths: tuple[int, ...], options: dict[str, Any], engine: CRvNNEngine, seed: int = 0) -> dict[str, Tensor]:
+def run(lengths: tuple[int, ...], options: dict[str, Any], engine: SequenceEngine, seed: int = 0) -> dict[str, Tensor]:
     """All results and all gradients."""
     leaves = leaves_of(lengths).requires_grad_()
     own = [each.requires_grad_() for each in tensors(options, seed)]
@@ -79,7 +80,7 @@ def test_the_fused_engine_equals_the_naive_one(options: dict[str, Any], lengths:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_each_sequence_is_read_as_if_alone(options: dict[str, Any], engine: CRvNNEngine) -> None:
+def test_each_sequence_is_read_as_if_alone(options: dict[str, Any], engine: SequenceEngine) -> None:
     own, lengths = tensors(options), torch.tensor(LENGTHS[0])
     leaves = leaves_of(LENGTHS[0]).requires_grad_()
 
@@ -159,7 +160,7 @@ def test_everything_dropped_is_the_same_on_both_engines() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_penalty_is_zero_if_at_some_step_only_the_last_token_is_left(engine: CRvNNEngine) -> None:
+def test_the_penalty_is_zero_if_at_some_step_only_the_last_token_is_left(engine: SequenceEngine) -> None:
     own, leaves, lengths = tensors({}), leaves_of((1, 6)), torch.tensor([1, 6])
     kept = continuous_recursion(leaves, own[10], lengths, weights(own, {"threshold": 1e-9}), engine=engine)
     assert kept.penalty[0] == 0

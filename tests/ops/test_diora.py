@@ -11,7 +11,6 @@ from tree_strategies import VOCABULARY, random_forest
 from treemem.nn import DIORA
 from treemem.ops.affine import Affine
 from treemem.ops.diora import (
-    DIORAEngine,
     DIORAWeights,
     MLPWeights,
     PassWeights,
@@ -21,9 +20,10 @@ from treemem.ops.diora import (
     inside_outside,
     unit,
 )
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.schedule.tree_batch import TreeBatch
 
-ENGINES: tuple[DIORAEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 LENGTHS = [(), (0,), (1,), (5,), (2, 0, 4, 1), (3, 6, 6, 5)]
 SIZE = 3
 
@@ -40,7 +40,7 @@ def weights(of: list[Tensor], mlp: bool, outside: bool) -> DIORAWeights:
     return DIORAWeights(one(of[:half], 1.0), one(of[half:-1], 0.0) if outside else None, root)
 
 
-def run(lengths: tuple[int, ...], mlp: bool, outside: bool, engine: DIORAEngine) -> dict[str, Tensor]:
+def run(lengths: tuple[int, ...], mlp: bool, outside: bool, engine: SequenceEngine) -> dict[str, Tensor]:
     torch.manual_seed(len(lengths))
     hidden = [(SIZE, 2 * SIZE), (SIZE,), (SIZE, SIZE), (SIZE,)] if mlp else [(5 * SIZE, 2 * SIZE), (5 * SIZE,)]
     shapes: list[tuple[int, ...]] = [*2 * [(SIZE, SIZE), *hidden], (2, SIZE)]

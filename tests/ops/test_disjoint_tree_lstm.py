@@ -13,17 +13,17 @@ from torch import Tensor
 from treemem.ops import compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.disjoint_tree_lstm import (
-    DisjointTreeEngine,
     ParserWeights,
     choices_of,
     choose_trees,
     compose_trees,
     tree_plan,
 )
+from treemem.ops.sequence_engine import SequenceEngine
 
 SIZE = 4
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
-ENGINES: tuple[DisjointTreeEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 
 
 def tensors(seed: int = 0) -> list[Tensor]:
@@ -45,7 +45,7 @@ def noise_of(lengths: tuple[int, ...], seed: int) -> Any:
     return lambda shape: 3 * drawn[: shape[0], longest - 1 - shape[1], : shape[1]]
 
 
-def run(lengths: tuple[int, ...], engine: DisjointTreeEngine, seed: int, noisy: bool) -> dict[str, Tensor]:
+def run(lengths: tuple[int, ...], engine: SequenceEngine, seed: int, noisy: bool) -> dict[str, Tensor]:
     own = [each.requires_grad_() for each in tensors(seed)]
     of_parser, of_composition = (leaves_of(lengths, seed=each).requires_grad_() for each in (1, 2))
     length = torch.tensor(lengths, dtype=torch.int64)
@@ -75,7 +75,7 @@ def test_the_fused_engine_equals_the_naive_one(compiles: bool, noisy: bool, leng
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_of_equally_good_pairs_the_first_is_chosen(engine: DisjointTreeEngine) -> None:
+def test_of_equally_good_pairs_the_first_is_chosen(engine: SequenceEngine) -> None:
     weights = ParserWeights(Affine(*tensors()[:2]), torch.zeros(SIZE).double())
     places = choose_trees(leaves_of((4, 2)), torch.tensor([4, 2]), weights, engine=engine)
     assert not places.any()

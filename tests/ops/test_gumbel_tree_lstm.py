@@ -11,14 +11,15 @@ from torch import Tensor
 
 from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine
-from treemem.ops.gumbel_tree_lstm import GumbelTreeEngine, GumbelTreeWeights, attend_to_nodes, gumbel_trees
+from treemem.ops.gumbel_tree_lstm import GumbelTreeWeights, attend_to_nodes, gumbel_trees
 from treemem.ops.native_pairs import native_pairs
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.threads import torch_threads
 
 compiled = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 SIZE = 4
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
-ENGINES: tuple[GumbelTreeEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 
 
 def tensors(seed: int = 0) -> list[Tensor]:
@@ -108,7 +109,7 @@ def test_scores_that_are_not_finite_end_in_an_encoding_that_is_not_finite(compil
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("compiles", [True, False])
-def test_of_equally_good_pairs_the_first_is_chosen(compiles: bool, engine: GumbelTreeEngine) -> None:
+def test_of_equally_good_pairs_the_first_is_chosen(compiles: bool, engine: SequenceEngine) -> None:
     own = weights(tensors())._replace(query=torch.zeros(SIZE).double())
     with compile_steps(compiles):
         found = gumbel_trees(leaves_of((4,)), torch.tensor([4]), own, engine=engine, trace=True).joined
@@ -118,7 +119,7 @@ def test_of_equally_good_pairs_the_first_is_chosen(compiles: bool, engine: Gumbe
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("compiles", [True, False])
-def test_pairs_that_differ_by_rounding_alone_are_equally_good(compiles: bool, engine: GumbelTreeEngine) -> None:
+def test_pairs_that_differ_by_rounding_alone_are_equally_good(compiles: bool, engine: SequenceEngine) -> None:
     own = weights(tensors())._replace(query=torch.zeros(SIZE).double())
     scores = {3: [1.0, 1.0 + 1e-15, 0.5], 2: [1.0, 1.0 + 1e-13]}
 

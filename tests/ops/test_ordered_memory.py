@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from ordered_memory_runs import SIZE, ByHand, new_inputs, new_maps, results
 
 from treemem.nn.ordered_memory import OrderedMemoryCell, OrderedMemoryScore
-from treemem.ops.ordered_memory import Dropouts, OrderedMemoryEngine, naive, ordered_memory
+from treemem.ops.ordered_memory import Dropouts, naive, ordered_memory
+from treemem.ops.sequence_engine import SequenceEngine
 
-ENGINES: tuple[OrderedMemoryEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 
 MAPS = [("gated", "layer_norm"), ("gated", "tanh"), ("rnn", "layer_norm"), ("rnn", "tanh")]
 LENGTHS = {
@@ -81,9 +82,7 @@ def test_fused_is_naive_for_any_lengths_slots_and_sharpness(
 
 @pytest.mark.parametrize(("cell", "score"), MAPS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_gradients_pass_gradcheck(
-    cell: OrderedMemoryCell, score: OrderedMemoryScore, engine: OrderedMemoryEngine
-) -> None:
+def test_gradients_pass_gradcheck(cell: OrderedMemoryCell, score: OrderedMemoryScore, engine: SequenceEngine) -> None:
     maps, lengths = new_maps(cell, score=score), torch.tensor([4, 2])
     inputs = new_inputs([4, 2]).requires_grad_()
 
@@ -144,7 +143,7 @@ def test_dropout_acts_on_what_each_map_reads(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_dropout_of_everything_leaves_the_biases(engine: OrderedMemoryEngine) -> None:
+def test_dropout_of_everything_leaves_the_biases(engine: SequenceEngine) -> None:
     found = results(new_maps(), new_inputs([4, 2]), [4, 2], 3, engine, dropouts=Dropouts(1.0, 1.0))
     pointers = found["pointers"][0, 2]  # equal scores: in proportion to what is in reach
     torch.testing.assert_close(pointers, torch.tensor([0, 0.5, 0.5], dtype=torch.float64))

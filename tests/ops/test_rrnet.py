@@ -10,7 +10,8 @@ from torch import Tensor
 
 from treemem.ops.affine import Affine
 from treemem.ops.rrnet import PolicyWeights, RRNetWeights, run_rrnet
-from treemem.ops.spinn import Policy, SPINNEngine, policy_steps
+from treemem.ops.sequence_engine import SequenceEngine
+from treemem.ops.spinn import Policy, policy_steps
 
 SIZE, HIDDEN = 4, 3
 
@@ -36,7 +37,7 @@ def inputs_of(lengths: tuple[int, ...], longer: int = 1) -> Tensor:
     return inputs
 
 
-def run(lengths: tuple[int, ...], engine: SPINNEngine, seed: int, sort: str) -> dict[str, Tensor]:
+def run(lengths: tuple[int, ...], engine: SequenceEngine, seed: int, sort: str) -> dict[str, Tensor]:
     inputs = inputs_of(lengths).requires_grad_()
     own = [each.requires_grad_() for each in tensors(seed, policy=sort != "given")]
     length = torch.tensor(lengths, dtype=torch.int64)
@@ -67,7 +68,7 @@ def test_the_fused_engine_equals_the_naive_one(sort: str, lengths: tuple[int, ..
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_without_constituents_it_is_an_lstm(engine: SPINNEngine) -> None:
+def test_without_constituents_it_is_an_lstm(engine: SequenceEngine) -> None:
     own = tensors(policy=False)
     lstm = torch.nn.LSTM(SIZE, SIZE, batch_first=True).double()
     with torch.no_grad():

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.spinn import (
     Policy,
-    SPINNEngine,
     SPINNWeights,
     TrackerWeights,
     policy_steps,
@@ -26,7 +26,7 @@ from treemem.ops.threads import torch_threads
 
 SIZE, TRACKER = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
-ENGINES: tuple[SPINNEngine, ...] = ("naive", "fused")
+ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 LANGUAGES = ["torch", pytest.param("C++", marks=pytest.mark.skipif(not compile_mode.compiler(), reason="no compiler"))]
 
 
@@ -52,7 +52,7 @@ def leaves_of(lengths: tuple[int, ...], longer: int = 1) -> Tensor:
     return leaves
 
 
-def uniform_of(lengths: tuple[int, ...], seed: int, engine: SPINNEngine) -> Any:
+def uniform_of(lengths: tuple[int, ...], seed: int, engine: SequenceEngine) -> Any:
     """The same numbers of each sequence and step whatever the engine; both read the longest sequence first."""
     longest = sorted(lengths, reverse=True)
     drawn = torch.rand(len(longest), 20, generator=torch.Generator().manual_seed(seed)).double()
@@ -69,7 +69,7 @@ def uniform_of(lengths: tuple[int, ...], seed: int, engine: SPINNEngine) -> Any:
 
 
 def run(
-    lengths: tuple[int, ...], engine: SPINNEngine, seed: int, sort: str, norms: tuple[Affine, ...] = ()
+    lengths: tuple[int, ...], engine: SequenceEngine, seed: int, sort: str, norms: tuple[Affine, ...] = ()
 ) -> dict[str, Tensor]:
     leaves = leaves_of(lengths).requires_grad_()
     own = [each.requires_grad_() for each in tensors(seed, tracker=sort != "given")]
@@ -141,7 +141,7 @@ def test_a_part_is_normalised_over_all_its_entries() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_normalisation_reads_all_sequences_that_are_not_empty_in_any_order(engine: SPINNEngine) -> None:
+def test_the_normalisation_reads_all_sequences_that_are_not_empty_in_any_order(engine: SequenceEngine) -> None:
     """Given are left-branching trees: what a tree becomes depends on a sequence that ended long ago."""
     own, lengths = weights(tensors())._replace(norms=norms()), torch.tensor([4, 0, 1, 2])
     leaves = leaves_of((4, 0, 1, 2))
@@ -214,7 +214,7 @@ def test_transitions_from_reductions() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_transitions_that_are_not_possible_are_replaced(engine: SPINNEngine) -> None:
+def test_transitions_that_are_not_possible_are_replaced(engine: SequenceEngine) -> None:
     own, leaves, lengths = weights(tensors()), leaves_of((3, 1)), torch.tensor([3, 1])
     for choice, actions in ((0, [0, 0, 0, 1, 1]), (1, [0, 0, 1, 0, 1])):
         given = torch.full((2, 7), choice)

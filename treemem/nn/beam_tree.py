@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -16,8 +15,9 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
-from treemem.ops.beam_tree import BeamTreeEngine, BeamTreeWeights, ChildrenScore, beam_trees
+from treemem.ops.beam_tree import BeamTreeWeights, ChildrenScore, beam_trees
 from treemem.ops.choices import gumbel_noise
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -33,7 +33,6 @@ class BeamTreeEncoder(JoiningEncoder):
 
     soft = False
     beam_size: SettableOption[int] = SettableOption(checked_rows)
-    engine: SettableOption[BeamTreeEngine] = SettableOption(partial(checked_choice, known=get_args(BeamTreeEngine)))
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class BeamTreeEncoder(JoiningEncoder):
         embedding_bound: float | None,
         dropout: float,
         input_dropout: float,
-        engine: BeamTreeEngine,
+        engine: SequenceEngine,
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         self.beam_size = beam_size
@@ -145,7 +144,7 @@ class EfficientBeamTreeGRC(BeamTreeEncoder):
         embedding_bound: float | None = None,
         dropout: float = 0.0,
         input_dropout: float = 0.0,
-        engine: BeamTreeEngine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(
             hidden_size, vocabulary, beam_size, noise, form, embedding_size, embedding_bound, dropout, input_dropout,
@@ -208,7 +207,7 @@ class BeamTreeGRC(BeamTreeEncoder):
         embedding_bound: float | None = None,
         dropout: float = 0.0,
         input_dropout: float = 0.0,
-        engine: BeamTreeEngine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(
             hidden_size, vocabulary, beam_size, noise, form, embedding_size, embedding_bound, dropout, input_dropout,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import get_args
 
 import torch
@@ -19,13 +18,13 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import EPSILON, Affine, layer_norm, linear
 from treemem.ops.crvnn import (
-    CRvNNEngine,
     CRvNNWeights,
     NeighborEquation,
     TransitionFeatures,
     continuous_recursion,
 )
 from treemem.ops.gated_recursive import CellActivation
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -105,7 +104,6 @@ class CRvNN(JoiningEncoder):
     """
 
     threshold: SettableOption[float] = SettableOption(checked_probability)
-    engine: SettableOption[CRvNNEngine] = SettableOption(partial(checked_choice, known=get_args(CRvNNEngine)))
 
     def __init__(
         self,
@@ -125,7 +123,7 @@ class CRvNN(JoiningEncoder):
         embedding_size: int | None = None,
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
-        engine: CRvNNEngine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         if checked_count("window", window, least=3) % 2 == 0:

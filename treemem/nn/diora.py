@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -14,11 +13,9 @@ from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.nn.joining_encoder import JoiningEncoder
-from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
 from treemem.ops.diora import (
-    DIORAEngine,
     DIORAWeights,
     MLPWeights,
     PassWeights,
@@ -27,6 +24,7 @@ from treemem.ops.diora import (
     inside_outside,
     unit,
 )
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
@@ -93,8 +91,6 @@ class DIORA(JoiningEncoder):
         ['reconstruction']
     """
 
-    engine: SettableOption[DIORAEngine] = SettableOption(partial(checked_choice, known=get_args(DIORAEngine)))
-
     def __init__(
         self,
         hidden_size: int,
@@ -107,7 +103,7 @@ class DIORA(JoiningEncoder):
         embedding_size: int | None = None,
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
-        engine: DIORAEngine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         self.composition: Composition = checked_choice("composition", composition, get_args(Composition))

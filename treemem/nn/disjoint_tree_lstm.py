@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -12,13 +11,11 @@ from treemem.checked_options import checked_choice, checked_count, checked_scale
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.nn.joining_encoder import JoiningEncoder
-from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.affine import Affine, linear
 from treemem.ops.choices import gumbel_noise
 from treemem.ops.disjoint_tree_lstm import (
-    DisjointTreeEngine,
     ParserWeights,
     TreePlan,
     choices_of,
@@ -28,6 +25,7 @@ from treemem.ops.disjoint_tree_lstm import (
 )
 from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.second_derivative import refuse_transforms
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
@@ -94,10 +92,6 @@ class DisjointTreeLSTM(JoiningEncoder):
         torch.Size([2])
     """
 
-    engine: SettableOption[DisjointTreeEngine] = SettableOption(
-        partial(checked_choice, known=get_args(DisjointTreeEngine))
-    )
-
     def __init__(
         self,
         hidden_size: int,
@@ -113,7 +107,7 @@ class DisjointTreeLSTM(JoiningEncoder):
         embedding_size: int | None = None,
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
-        engine: DisjointTreeEngine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         for name, value in (("parser_leaf", parser_leaf), ("leaf", leaf)):

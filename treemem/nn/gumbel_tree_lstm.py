@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -16,8 +15,9 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
 from treemem.ops.choices import gumbel_noise
-from treemem.ops.gumbel_tree_lstm import GumbelTreeEngine, GumbelTreeWeights, attend_to_nodes, gumbel_trees
+from treemem.ops.gumbel_tree_lstm import GumbelTreeWeights, attend_to_nodes, gumbel_trees
 from treemem.ops.lstm import LSTMWeights, naive_lstm
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import Packing, checked_lengths, within
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -77,7 +77,6 @@ class GumbelTreeLSTM(JoiningEncoder):
     """
 
     temperature: SettableOption[float] = SettableOption(checked_scale)
-    engine: SettableOption[GumbelTreeEngine] = SettableOption(partial(checked_choice, known=get_args(GumbelTreeEngine)))
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class GumbelTreeLSTM(JoiningEncoder):
         embedding_size: int | None = None,
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
-        engine: GumbelTreeEngine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         checked_choice("leaf", leaf, get_args(GumbelLeaf))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treemem.evaluation_mode import in_evaluation_mode
+from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.nn.token_trees import trees_over_tokens
+from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_splits
 from treemem.trees.tree import Tree
@@ -19,6 +21,8 @@ class JoiningEncoder(SequenceEncoder):
     with the constituent on its left. It is 0 at the first token, and NaN where the network's own numbers are not
     finite.
     """
+
+    engine: SettableOption[SequenceEngine] = SettableOption(checked_engine)
 
     lengths_on_cpu = True
 

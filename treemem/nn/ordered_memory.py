@@ -24,7 +24,6 @@ from treemem.ops.ordered_memory import (
     NO_DROPOUT,
     Dropouts,
     LayerNormScoreWeights,
-    OrderedMemoryEngine,
     OrderedMemorySteps,
     OrderedMemoryWeights,
     PlainCellWeights,
@@ -33,6 +32,7 @@ from treemem.ops.ordered_memory import (
     ordered_memory,
     slot_contents,
 )
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import entry_of_each, reversed_within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_pointer_probabilities
@@ -136,7 +136,7 @@ class OrderedMemory(SequenceEncoder):
     padding: SettableOption[OrderedMemoryPadding] = SettableOption(
         partial(checked_choice, known=get_args(OrderedMemoryPadding))
     )
-    engine: SettableOption[OrderedMemoryEngine] = SettableOption(checked_engine)
+    engine: SettableOption[SequenceEngine] = SettableOption(checked_engine)
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class OrderedMemory(SequenceEncoder):
         cell: OrderedMemoryCell = "gated",
         score: OrderedMemoryScore = "layer_norm",
         skip: float = 0.0,
-        engine: OrderedMemoryEngine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         checked_flag("bidirectional", bidirectional)
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)

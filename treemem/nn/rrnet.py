@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import get_args
-
 import torch
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import checked_count
 from treemem.device_copy import to_device
-from treemem.nn.recorded_options import SettableOption
 from treemem.nn.transition_encoder import (
     Baseline,
     CreditedSteps,
@@ -21,8 +17,9 @@ from treemem.nn.transition_encoder import (
 )
 from treemem.ops.affine import Affine
 from treemem.ops.rrnet import PolicyWeights, RRNetWeights, run_rrnet
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import within
-from treemem.ops.spinn import Policy, SPINNEngine, TransitionRun
+from treemem.ops.spinn import Policy, TransitionRun
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -67,8 +64,6 @@ class RRNet(TransitionEncoder):
         torch.Size([2, 1, 16])
     """
 
-    engine: SettableOption[SPINNEngine] = SettableOption(partial(checked_choice, known=get_args(SPINNEngine)))
-
     def __init__(
         self,
         hidden_size: int,
@@ -83,7 +78,7 @@ class RRNet(TransitionEncoder):
         form: TokenForm = "function",
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
-        engine: SPINNEngine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(
             hidden_size,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -11,7 +10,6 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.linear_state_leaves import LinearStateLeaves
-from treemem.nn.recorded_options import SettableOption
 from treemem.nn.transition_encoder import (
     Baseline,
     CreditedSteps,
@@ -22,8 +20,9 @@ from treemem.nn.transition_encoder import (
     Transitions,
 )
 from treemem.ops.affine import Affine
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import within
-from treemem.ops.spinn import Policy, SPINNEngine, SPINNWeights, TrackerWeights, TransitionRun, run_transitions
+from treemem.ops.spinn import Policy, SPINNWeights, TrackerWeights, TransitionRun, run_transitions
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -105,8 +104,6 @@ class SPINN(TransitionEncoder):
         ['transitions']
     """
 
-    engine: SettableOption[SPINNEngine] = SettableOption(partial(checked_choice, known=get_args(SPINNEngine)))
-
     def __init__(
         self,
         hidden_size: int,
@@ -123,7 +120,7 @@ class SPINN(TransitionEncoder):
         embedding_size: int | None = None,
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
-        engine: SPINNEngine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(
             hidden_size,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.ops.beam_tree.sequences import BeamTreeEngine, BeamTrees, beam_trees
+from treemem.ops.beam_tree.sequences import BeamTrees, beam_trees
 from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 
-__all__ = ["BeamTreeEngine", "BeamTreeWeights", "BeamTrees", "ChildrenScore", "beam_trees"]
+__all__ = ["BeamTreeWeights", "BeamTrees", "ChildrenScore", "beam_trees"]

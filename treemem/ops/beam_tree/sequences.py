@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.affine import linear
 from treemem.ops.beam_tree.naive import naive_beams
@@ -19,9 +18,8 @@ from treemem.ops.choices import Noise
 from treemem.ops.gated_recursive import gated_levels
 from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
+from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst, within
-
-BeamTreeEngine = Literal["auto", "fused", "naive"]
 
 
 class BeamTrees(NamedTuple):
@@ -48,7 +46,7 @@ def beam_trees(
     soft: bool = False,
     noise: Noise | None = None,
     dropout: float = 0.0,
-    engine: BeamTreeEngine = "auto",
+    engine: SequenceEngine = "auto",
     trace: bool = False,
 ) -> BeamTrees:
     """Search for the trees of sequences, each as if it were alone.
@@ -68,7 +66,7 @@ def beam_trees(
     Raises:
         RecipeError: an unknown engine.
     """
-    checked_choice("engine", engine, get_args(BeamTreeEngine))
+    checked_engine("engine", engine)
     refuse_transforms_unless_naive(engine)
     if engine == "naive":
         return _naive(leaves, lengths, weights, beam_size, soft=soft, noise=noise, dropout=dropout, trace=trace)

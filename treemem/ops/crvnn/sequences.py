@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.crvnn.naive import naive_steps
 from treemem.ops.crvnn.native import native_steps
 from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, Ends, NeighborEquation, Recursion
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
-
-CRvNNEngine = Literal["auto", "fused", "naive"]
+from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 
 
 def continuous_recursion(
@@ -23,7 +19,7 @@ def continuous_recursion(
     lengths: torch.Tensor,
     weights: CRvNNWeights,
     *,
-    engine: CRvNNEngine = "auto",
+    engine: SequenceEngine = "auto",
 ) -> Recursion:
     """Run the recursion over sequences, each as if it were alone.
 
@@ -41,7 +37,7 @@ def continuous_recursion(
     Raises:
         RecipeError: an unknown engine.
     """
-    checked_choice("engine", engine, get_args(CRvNNEngine))
+    checked_engine("engine", engine)
     refuse_transforms_unless_naive(engine)
     sequences, longest, width = leaves.shape
     shapes = ((sequences, longest, width), (sequences, width), (sequences,), (sequences, longest))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice
 from treemem.ops.diora.batched import batched_inside_outside
 from treemem.ops.diora.naive import naive_inside_outside
 from treemem.ops.diora.weights import Chart, Charts, DIORAWeights
-
-DIORAEngine = Literal["auto", "fused", "naive"]
+from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 
 
 def inside_outside(
@@ -20,7 +16,7 @@ def inside_outside(
     lengths: torch.Tensor,
     weights: DIORAWeights,
     *,
-    engine: DIORAEngine = "auto",
+    engine: SequenceEngine = "auto",
     splits: bool = True,
 ) -> Charts:
     """Run both passes over sequences, each as if it were alone.
@@ -35,7 +31,7 @@ def inside_outside(
     Raises:
         RecipeError: an unknown engine.
     """
-    if checked_choice("engine", engine, get_args(DIORAEngine)) != "naive" or not len(lengths):
+    if checked_engine("engine", engine) != "naive" or not len(lengths):
         return batched_inside_outside(leaves, lengths, weights, splits=splits)
     longest = leaves.shape[2]
     parts = [naive_inside_outside(leaves[:, row, :length], weights) for row, length in enumerate(lengths.tolist())]

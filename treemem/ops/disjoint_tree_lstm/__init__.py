@@ -5,7 +5,6 @@ from __future__ import annotations
 from treemem.ops.disjoint_tree_lstm.plan import TreePlan, tree_plan
 from treemem.ops.disjoint_tree_lstm.sequences import (
     Choices,
-    DisjointTreeEngine,
     choices_of,
     choose_trees,
     compose_trees,
@@ -14,7 +13,6 @@ from treemem.ops.disjoint_tree_lstm.weights import ParserWeights
 
 __all__ = [
     "Choices",
-    "DisjointTreeEngine",
     "ParserWeights",
     "TreePlan",
     "choices_of",

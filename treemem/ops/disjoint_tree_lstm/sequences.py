@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
@@ -16,9 +15,8 @@ from treemem.ops.disjoint_tree_lstm.naive import naive_composition, naive_parse
 from treemem.ops.disjoint_tree_lstm.plan import TreePlan
 from treemem.ops.disjoint_tree_lstm.weights import ParserWeights
 from treemem.ops.native_pairs import native_pairs
+from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst
-
-DisjointTreeEngine = Literal["auto", "fused", "naive"]
 
 
 class Choices(NamedTuple):
@@ -39,7 +37,7 @@ def choose_trees(
     weights: ParserWeights,
     *,
     noise: Noise | None = None,
-    engine: DisjointTreeEngine = "auto",
+    engine: SequenceEngine = "auto",
 ) -> torch.Tensor:
     """Return the places of the pairs that the parser chooses, int64 ``[sequences, longest - 1]``.
 
@@ -56,7 +54,7 @@ def choose_trees(
     Raises:
         RecipeError: an unknown engine.
     """
-    checked_choice("engine", engine, get_args(DisjointTreeEngine))
+    checked_engine("engine", engine)
     order, inner = LongestFirst(lengths, leaves.device), max(leaves.shape[1] - 1, 0)
     if not order.sizes:
         return order.lengths_there.new_zeros(len(leaves), inner)
@@ -69,7 +67,7 @@ def choose_trees(
 
 
 def choices_of(
-    leaves: torch.Tensor, plan: TreePlan, weights: ParserWeights, *, engine: DisjointTreeEngine = "auto"
+    leaves: torch.Tensor, plan: TreePlan, weights: ParserWeights, *, engine: SequenceEngine = "auto"
 ) -> Choices:
     """Return the log probabilities of the choices that make given trees, with gradients.
 
@@ -77,7 +75,7 @@ def choices_of(
         leaves, weights, engine: see :func:`choose_trees`.
         plan: the trees.
     """
-    checked_choice("engine", engine, get_args(DisjointTreeEngine))
+    checked_engine("engine", engine)
     sequences, steps = plan.places.shape
     if not steps:
         return Choices(*leaves.new_zeros(2, sequences, 0))
@@ -99,7 +97,7 @@ def choices_of(
 
 
 def compose_trees(
-    leaves: torch.Tensor, plan: TreePlan, cell: Affine, *, engine: DisjointTreeEngine = "auto"
+    leaves: torch.Tensor, plan: TreePlan, cell: Affine, *, engine: SequenceEngine = "auto"
 ) -> torch.Tensor:
     """Return the roots ``[h; c]`` of given trees, ``[sequences, 2 * hidden_size]``; 0 for an empty sequence.
 
@@ -109,7 +107,7 @@ def compose_trees(
         cell: of the composition.
         engine: see :func:`choose_trees`.
     """
-    checked_choice("engine", engine, get_args(DisjointTreeEngine))
+    checked_engine("engine", engine)
     order = LongestFirst(plan.lengths, leaves.device)
     if not order.sizes:
         return leaves.new_zeros(leaves.shape[0], leaves.shape[2])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 
-from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.choices import Noise
 from treemem.ops.gumbel_tree_lstm.naive import naive_trees
@@ -14,9 +13,8 @@ from treemem.ops.gumbel_tree_lstm.native import native_trees
 from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
 from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
+from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst
-
-GumbelTreeEngine = Literal["auto", "fused", "naive"]
 
 
 class GumbelTrees(NamedTuple):
@@ -43,7 +41,7 @@ def gumbel_trees(
     *,
     temperature: float | None = None,
     noise: Noise | None = None,
-    engine: GumbelTreeEngine = "auto",
+    engine: SequenceEngine = "auto",
     trace: bool = False,
 ) -> GumbelTrees:
     """Compose sequences, each as if it were alone.
@@ -61,7 +59,7 @@ def gumbel_trees(
     Raises:
         RecipeError: an unknown engine.
     """
-    checked_choice("engine", engine, get_args(GumbelTreeEngine))
+    checked_engine("engine", engine)
     refuse_transforms_unless_naive(engine)
     order = LongestFirst(lengths, leaves.device)
     sequences, longest, width = leaves.shape

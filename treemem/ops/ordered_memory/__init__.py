@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from treemem.ops.ordered_memory.sequences import (
-    OrderedMemoryEngine,
     OrderedMemorySteps,
     checked_engine,
     ordered_memory,
@@ -22,7 +21,6 @@ __all__ = [
     "NO_DROPOUT",
     "Dropouts",
     "LayerNormScoreWeights",
-    "OrderedMemoryEngine",
     "OrderedMemorySteps",
     "OrderedMemoryWeights",
     "PlainCellWeights",

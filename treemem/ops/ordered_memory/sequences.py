@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 
@@ -11,15 +11,15 @@ from treemem.device_copy import to_device
 from treemem.ops.ordered_memory.fused import fused
 from treemem.ops.ordered_memory.naive import naive, naive_steps
 from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
+from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import Packing, checked_lengths
 
-OrderedMemoryEngine = Literal["auto", "fused", "naive"]
 _FORMER = {"stepwise": "naive"}  # engines by the names that they once had
 
 
-def checked_engine(name: str, engine: OrderedMemoryEngine) -> OrderedMemoryEngine:
+def checked_engine(name: str, engine: SequenceEngine) -> SequenceEngine:
     """Return ``engine``, or the present name of a former one; raise :class:`RecipeError` if it is none."""
-    return checked_choice(name, _FORMER.get(str(engine), engine), get_args(OrderedMemoryEngine))
+    return checked_choice(name, _FORMER.get(str(engine), engine), get_args(SequenceEngine))
 
 
 class OrderedMemorySteps(NamedTuple):
@@ -43,7 +43,7 @@ def ordered_memory(
     *,
     dropouts: Dropouts = NO_DROPOUT,
     begins_empty: torch.Tensor | None = None,
-    engine: OrderedMemoryEngine = "auto",
+    engine: SequenceEngine = "auto",
     trace: bool = False,
     skip: float = 0.0,
 ) -> OrderedMemorySteps:

@@ -9,7 +9,8 @@ import torch
 from treemem.ops.rrnet.batched import batched_rrnet
 from treemem.ops.rrnet.naive import naive_rrnet
 from treemem.ops.rrnet.weights import RRNetWeights
-from treemem.ops.spinn import Policy, SPINNEngine, TransitionRun, run_engine
+from treemem.ops.sequence_engine import SequenceEngine
+from treemem.ops.spinn import Policy, TransitionRun, run_engine
 
 
 def run_rrnet(
@@ -19,7 +20,7 @@ def run_rrnet(
     *,
     given: torch.Tensor | None = None,
     policy: Policy | None = None,
-    engine: SPINNEngine = "auto",
+    engine: SequenceEngine = "auto",
 ) -> TransitionRun:
     """Run the transitions of sequences, each as if it were alone; see :func:`treemem.ops.spinn.run_transitions`.
 

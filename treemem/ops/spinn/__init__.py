@@ -5,7 +5,6 @@ from __future__ import annotations
 from treemem.ops.spinn.policy import PolicySteps, policy_steps
 from treemem.ops.spinn.sequences import (
     SortedRun,
-    SPINNEngine,
     TransitionRun,
     run_engine,
     run_transitions,
@@ -18,7 +17,6 @@ __all__ = [
     "SHIFT",
     "Policy",
     "PolicySteps",
-    "SPINNEngine",
     "SPINNWeights",
     "SortedRun",
     "TrackerWeights",

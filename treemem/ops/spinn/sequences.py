@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
-from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.affine import linear
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
+from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst, within
 from treemem.ops.spinn.batched import Problem, batched_transitions
 from treemem.ops.spinn.naive import Transitions, naive_transitions
 from treemem.ops.spinn.native import native_transitions
 from treemem.ops.spinn.weights import REDUCE, Policy, SPINNWeights
-
-SPINNEngine = Literal["auto", "fused", "naive"]
 
 
 class TransitionRun(NamedTuple):
@@ -71,7 +69,7 @@ def run_transitions(
     *,
     given: torch.Tensor | None = None,
     policy: Policy | None = None,
-    engine: SPINNEngine = "auto",
+    engine: SequenceEngine = "auto",
 ) -> TransitionRun:
     """Run the transitions of sequences, each as if it were alone unless ``weights`` have norms.
 
@@ -132,7 +130,7 @@ def run_engine(
     lengths: torch.Tensor,
     width: int,
     given: torch.Tensor | None,
-    engine: SPINNEngine,
+    engine: SequenceEngine,
     *,
     naive: Callable[[torch.Tensor, list[int] | None], Transitions] | None,
     fused: Fused,
@@ -153,7 +151,7 @@ def run_engine(
     Raises:
         RecipeError: an unknown engine.
     """
-    checked_choice("engine", engine, get_args(SPINNEngine))
+    checked_engine("engine", engine)
     refuse_transforms_unless_naive(engine)
     sequences, longest = values.shape[:2]
     steps = max(2 * longest - 1, 0)
