@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treemem.ops.disjoint_tree_lstm.naive import ParserWeights
 from treemem.ops.disjoint_tree_lstm.plan import TreePlan, tree_plan
 from treemem.ops.disjoint_tree_lstm.sequences import (
     Choices,
@@ -9,7 +10,6 @@ from treemem.ops.disjoint_tree_lstm.sequences import (
     choose_trees,
     compose_trees,
 )
-from treemem.ops.disjoint_tree_lstm.weights import ParserWeights
 
 __all__ = [
     "Choices",

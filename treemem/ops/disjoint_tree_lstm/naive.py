@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise, first_highest
-from treemem.ops.disjoint_tree_lstm.weights import ParserWeights
 from treemem.ops.pair_by_pair import compose
 from treemem.ops.sequence_lengths import LongestFirst
+
+
+class ParserWeights(NamedTuple):
+    """All weights of the parser above its leaves.
+
+    Attributes:
+        cell: of its Tree-LSTM, ``[5 * hidden_size, 2 * hidden_size]``, in the blocks of
+            :data:`treemem.ops.tree_lstm.step.GATES`.
+        query: the score of a pair is ``query . h`` of its composition, ``[hidden_size]``.
+    """
+
+    cell: Affine
+    query: torch.Tensor
 
 
 def naive_parse(

@@ -8,15 +8,18 @@ import torch
 from torch.nn import functional
 
 from treemem.device_copy import to_device
-from treemem.ops.affine import Affine
+from treemem.ops.affine import Affine, linear
+from treemem.ops.cell import Product, State
 from treemem.ops.choices import Noise
-from treemem.ops.disjoint_tree_lstm.levels import compose_levels
-from treemem.ops.disjoint_tree_lstm.naive import naive_composition, naive_parse
+from treemem.ops.disjoint_tree_lstm.naive import ParserWeights, naive_composition, naive_parse
 from treemem.ops.disjoint_tree_lstm.plan import TreePlan
-from treemem.ops.disjoint_tree_lstm.weights import ParserWeights
 from treemem.ops.native_pairs import native_pairs
+from treemem.ops.product_input import ChildrenInOrder
+from treemem.ops.propagate import run_rows
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst
+from treemem.ops.tree_lstm import tree_lstm_step
+from treemem.schedule.schedule import Schedule
 
 
 class Choices(NamedTuple):
@@ -116,3 +119,42 @@ def compose_trees(
     states = compose_levels(leaves.reshape(-1, leaves.shape[2]), plan.trees, cell)
     roots = torch.cat([states[name].index_select(0, plan.trees.row_of_root) for name in ("h", "c")], 1)
     return roots.masked_fill(to_device(plan.lengths == 0, leaves.device)[:, None], 0)
+
+
+def compose_levels(leaves: torch.Tensor, schedule: Schedule, cell: Affine) -> State:
+    """Return ``h`` and ``c`` of all rows, each ``[rows, hidden_size]``.
+
+    Args:
+        leaves: ``[h; c]``, ``[leaf rows, 2 * hidden_size]``.
+        schedule: the rows; inner ones have two children.
+        cell: see :func:`treemem.ops.pair_by_pair.compose`, which is bounded.
+    """
+    return run_rows(_Cell(cell), schedule, leaves)
+
+
+class _Cell(torch.nn.Module):
+    """Leaves are their inputs; inner nodes are composed as by :func:`treemem.ops.pair_by_pair.compose`."""
+
+    def __init__(self, cell: Affine) -> None:
+        super().__init__()
+        self._cell = cell
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        hidden, cell = x.chunk(2, 1)
+        return {"h": hidden, "c": cell}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return self.step({"gates": linear(children["h"].flatten(1), self._cell)}, children)
+
+    def products(self, arity: int) -> tuple[Product, ...]:
+        return (Product("gates", "gates", ChildrenInOrder(), None),)
+
+    def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        return {"gates": (self._cell.weight[None], self._cell.bias[None])}
+
+    def step(self, products: State, children: State) -> State:
+        hidden, cell = tree_lstm_step(products["gates"], children["c"])
+        return {"h": hidden, "c": cell.tanh()}
+
+    def formula_key(self) -> str:
+        return "disjoint Tree-LSTM"

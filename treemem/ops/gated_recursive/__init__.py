@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights, gated_cell
+from treemem.ops.gated_recursive.cell import (
+    CellActivation,
+    GatedCellWeights,
+    gated_cell,
+    gated_recursive_gates,
+    gated_recursive_step,
+)
 from treemem.ops.gated_recursive.levels import Levels, gated_levels, gated_pairs
 from treemem.ops.gated_recursive.nodes import GatedNodes, new_nodes
-from treemem.ops.gated_recursive.step import gated_recursive_gates, gated_recursive_step
 
 __all__ = [
     "CellActivation",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.ops.gumbel_tree_lstm.attention import attend_to_nodes
-from treemem.ops.gumbel_tree_lstm.sequences import GumbelTrees, gumbel_trees
-from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
+from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights
+from treemem.ops.gumbel_tree_lstm.sequences import GumbelTrees, attend_to_nodes, gumbel_trees
 
 __all__ = ["GumbelTreeWeights", "GumbelTrees", "attend_to_nodes", "gumbel_trees"]

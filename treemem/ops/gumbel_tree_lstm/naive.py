@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
+from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise, straight_through
-from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
 from treemem.ops.pair_by_pair import compose
 from treemem.ops.sequence_lengths import LongestFirst
+
+
+class GumbelTreeWeights(NamedTuple):
+    """All weights above the leaves.
+
+    Attributes:
+        cell: of the Tree-LSTM of two children, ``[5 * hidden_size, 2 * hidden_size]``, in the blocks of
+            :data:`treemem.ops.tree_lstm.step.GATES`.
+        query: the score of a composition is ``query . h / scale``, ``[hidden_size]``.
+        scale: what scores are divided by.
+    """
+
+    cell: Affine
+    query: torch.Tensor
+    scale: float
 
 
 def naive_trees(

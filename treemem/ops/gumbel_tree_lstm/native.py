@@ -9,7 +9,7 @@ import torch
 
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
-from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
+from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights
 from treemem.ops.native_pairs import NativePairs, PairTensors, native_pairs
 from treemem.ops.pair_by_pair import compose
 from treemem.ops.second_derivative import once_differentiable, save_for_backward

@@ -8,9 +8,8 @@ import torch
 
 from treemem.device_copy import to_device
 from treemem.ops.choices import Noise
-from treemem.ops.gumbel_tree_lstm.naive import naive_trees
+from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights, naive_trees
 from treemem.ops.gumbel_tree_lstm.native import native_trees
-from treemem.ops.gumbel_tree_lstm.weights import GumbelTreeWeights
 from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
@@ -75,3 +74,29 @@ def gumbel_trees(
         steps = to_device(joining_steps(places, order.lengths), leaves.device).to(leaves.dtype)
         joined = order.back(steps.masked_fill(~roots.detach().isfinite().all(1)[:, None], torch.nan), longest)
     return GumbelTrees(order.back(roots), order.back(compositions, inner), joined)
+
+
+def attend_to_nodes(
+    leaves: torch.Tensor, compositions: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return ``sum_i softmax_i(h_i . mean(h)) h_i`` over the nodes of each tree.
+
+    Args:
+        leaves: ``h``, ``[sequences, longest, hidden_size]``.
+        compositions: ``h``, ``[sequences, longest - 1, hidden_size]``.
+        lengths: int64 ``[sequences]``, where the nodes are.
+        count: by what the sum of the nodes is divided for the mean, ``[sequences]``; None: by their number. The
+            authors' code takes the number of nodes of the longest sequence.
+
+    Returns:
+        ``[sequences, hidden_size]``; 0 for an empty sequence.
+    """
+    own = torch.arange(leaves.shape[1], device=leaves.device) < lengths[:, None]
+    present = torch.cat([own, own[:, 1:]], 1)
+    nodes = torch.cat([leaves, compositions], 1).masked_fill(~present[:, :, None], 0)
+    if count is None:
+        count = present.sum(1).clamp(min=1)
+    mean = nodes.sum(1) / count[:, None]
+    scores = torch.einsum("snd,sd->sn", nodes, mean).masked_fill(~present, -torch.inf)
+    weight = scores.masked_fill(~present.any(1, keepdim=True), 0).softmax(1)
+    return torch.einsum("sn,snd->sd", weight, nodes)

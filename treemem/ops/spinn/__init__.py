@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from treemem.ops.spinn.policy import PolicySteps, policy_steps
 from treemem.ops.spinn.sequences import (
+    PolicySteps,
     SortedRun,
     TransitionRun,
+    policy_steps,
     run_engine,
     run_transitions,
     transition_actions,
