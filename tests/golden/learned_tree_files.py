@@ -75,7 +75,7 @@ def check_beams(
     for engine in ENGINES:
         inputs = torch.from_numpy(arrays["input"]).clone().requires_grad_()
         layer.zero_grad()
-        leaves = layer.leaves(inputs, present)
+        leaves = layer.leaves(inputs).masked_fill(~present[:, :, None], 0)
         run = partial(beam_trees, weights=layer.weights(), beam_size=layer.beam_size, soft=soft, engine=engine)
         if noisy:
             encoding = torch.cat(

@@ -7,10 +7,9 @@ from typing import Literal, get_args
 import torch
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability, checked_rows
-from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.gated_cell import GatedCell, Leaves
-from treemem.nn.joining_encoder import JoiningEncoder
+from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceOutput
@@ -18,7 +17,6 @@ from treemem.ops.affine import Affine
 from treemem.ops.beam_tree import BeamTreeWeights, ChildrenScore, beam_trees
 from treemem.ops.choices import gumbel_noise
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -59,26 +57,19 @@ class BeamTreeEncoder(JoiningEncoder):
         """The weights above the leaves, as the operation takes them."""
         raise NotImplementedError
 
-    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
-        """Run over sequences of vectors; the class says what outputs and trace have.
-
-        Raises:
-            GraphError: inputs of another width, or lengths that do not fit them.
-        """
-        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
-        with torch.autocast(inputs.device.type, enabled=False):
-            leaves = self.leaves(inputs, to_device(within(on_cpu, inputs.shape[1]), inputs.device))
-            found = beam_trees(
-                leaves,
-                on_cpu,
-                self.weights(),
-                self.beam_size,
-                soft=self.training and self.soft,
-                noise=gumbel_noise(leaves) if self.training and self.noise else None,
-                dropout=self.dropout if self.training else 0.0,
-                engine=self.engine,
-                trace=trace,
-            )
+    def join(self, vectors: Vectors, trace: bool) -> SequenceOutput:
+        leaves = vectors.without_padding(self.leaves(vectors.values))
+        found = beam_trees(
+            leaves,
+            vectors.lengths,
+            self.weights(),
+            self.beam_size,
+            soft=self.training and self.soft,
+            noise=gumbel_noise(leaves) if self.training and self.noise else None,
+            dropout=self.dropout if self.training else 0.0,
+            engine=self.engine,
+            trace=trace,
+        )
         return SequenceOutput(found.encoding, leaves, {} if found.joined is None else {"joined": found.joined})
 
 

@@ -10,10 +10,9 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.data.sum_count import SumCount
-from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.nn.gated_cell import GatedCell
-from treemem.nn.joining_encoder import JoiningEncoder
+from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import EPSILON, Affine, layer_norm, linear
@@ -25,7 +24,6 @@ from treemem.ops.crvnn import (
 )
 from treemem.ops.gated_recursive import CellActivation
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -191,23 +189,14 @@ class CRvNN(JoiningEncoder):
         norm = self.cell.norm if self.leaf_norm is None else self.leaf_norm
         return layer_norm(linear(inputs, Affine.of(self.leaf_map)), Affine.of(norm))
 
-    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
-        """Run over sequences of vectors; the class says what outputs and trace have.
-
-        Raises:
-            GraphError: inputs of another width, or lengths that do not fit them.
-        """
-        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
-        present = within(to_device(on_cpu, inputs.device), inputs.shape[1])[:, :, None]
-        with torch.autocast(inputs.device.type, enabled=False):
-            leaves = self.leaves(inputs.masked_fill(~present, 0).to(self.leaf_map.weight.dtype))
-            found = continuous_recursion(
-                leaves, self.leaves(self.ends.vectors), on_cpu, self.weights(), engine=self.engine
-            )
-        halt = SumCount(found.penalty.sum(), len(on_cpu))
+    def join(self, vectors: Vectors, trace: bool) -> SequenceOutput:
+        ends = self.leaves(self.ends.vectors)
+        leaves = self.leaves(vectors.values)
+        found = continuous_recursion(leaves, ends, vectors.lengths, self.weights(), engine=self.engine)
+        halt = SumCount(found.penalty.sum(), len(vectors.lengths))
         if not trace:
             return SequenceOutput(found.encoding, found.states, {}, {"halt": halt})
-        joined = functional.pad(found.existence, (1, 0))[:, : inputs.shape[1]].masked_fill(~present[:, :, 0], 0)
+        joined = functional.pad(found.existence, (1, 0))[:, : leaves.shape[1]].masked_fill(~vectors.present, 0)
         joined = joined.masked_fill(~found.encoding.detach().isfinite().all(1, keepdim=True), torch.nan)
         return SequenceOutput(found.encoding, found.states, {"joined": joined}, {"halt": halt})
 

@@ -12,7 +12,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.nn.joining_encoder import JoiningEncoder
+from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
 from treemem.ops.diora import (
@@ -25,7 +25,6 @@ from treemem.ops.diora import (
     unit,
 )
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -159,43 +158,22 @@ class DIORA(JoiningEncoder):
     def further_inputs(self, batch: TreeBatch | TokenBatch, items: torch.Tensor) -> dict[str, Any]:
         return {"tokens": items} if self.training and self.reconstructs else {}
 
-    def read(
-        self,
-        inputs: torch.Tensor,
-        lengths: torch.Tensor,
-        *,
-        trace: bool = False,
-        tokens: torch.Tensor | None = None,
-    ) -> SequenceOutput:
-        """Run over sequences of vectors; the class says what outputs and trace have.
-
-        Args:
-            inputs, lengths, trace: see :class:`treemem.nn.sequence_encoder.SequenceEncoder`.
-            tokens: which ones they are, for the loss of reconstruction, int64 ``[sequences, longest]``.
-
-        Raises:
-            GraphError: inputs of another width, or lengths that do not fit them.
-        """
-        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
-        present = within(to_device(on_cpu, inputs.device), inputs.shape[1])
-        with torch.autocast(inputs.device.type, enabled=False):
-            leaves = self.leaves(inputs.masked_fill(~present[:, :, None], 0).to(self.leaf_map.weight.dtype))
-            charts = inside_outside(leaves, on_cpu, self.weights(), engine=self.engine, splits=trace)
-            longest, rows = inputs.shape[1], torch.arange(len(on_cpu), device=inputs.device)
-            from_first = charts.inside.h[0] if longest else leaves.new_zeros(1, len(on_cpu), self.hidden_size)
-            encoding = from_first[to_device(on_cpu, inputs.device), rows]
-            chart = charts.inside if charts.outside is None else charts.outside
-            outputs = chart.h.diagonal(1).movedim(2, 1)
-            outputs = outputs.masked_fill(~present[:, :, None], 0)
-            losses = {}
-            if tokens is not None and self.token_map is not None:
-                losses["reconstruction"] = self._reconstruction(
-                    outputs[present], to_device(tokens, inputs.device)[present]
-                )
+    def join(self, vectors: Vectors, trace: bool, *, tokens: torch.Tensor | None = None) -> SequenceOutput:
+        """Run both passes. ``tokens`` are which ones they are, for the loss of reconstruction."""
+        leaves, lengths = self.leaves(vectors.values), vectors.lengths
+        charts = inside_outside(leaves, lengths, self.weights(), engine=self.engine, splits=trace)
+        sequences, longest = vectors.present.shape
+        from_first = charts.inside.h[0] if longest else leaves.new_zeros(1, sequences, self.hidden_size)
+        encoding = from_first[vectors.lengths_there, torch.arange(sequences, device=leaves.device)]
+        chart = charts.inside if charts.outside is None else charts.outside
+        outputs = vectors.without_padding(chart.h.diagonal(1).movedim(2, 1))
+        losses = {}
+        if tokens is not None and self.token_map is not None:
+            present = vectors.present
+            losses["reconstruction"] = self._reconstruction(outputs[present], to_device(tokens, leaves.device)[present])
         if not trace:
             return SequenceOutput(encoding, outputs, {}, losses)
-        joined = best_parses(to_device(charts.scores, "cpu"), on_cpu)
-        joined = to_device(joined, inputs.device).to(encoding.dtype)
+        joined = to_device(best_parses(to_device(charts.scores, "cpu"), lengths), leaves.device).to(encoding.dtype)
         joined = joined.masked_fill(~encoding.detach().isfinite().all(1, keepdim=True), torch.nan)
         return SequenceOutput(encoding, outputs, {"joined": joined}, losses)
 

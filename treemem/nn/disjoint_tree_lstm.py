@@ -10,7 +10,7 @@ import torch
 from treemem.checked_options import checked_choice, checked_count, checked_scale
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.nn.joining_encoder import JoiningEncoder
+from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.affine import Affine, linear
@@ -26,7 +26,7 @@ from treemem.ops.disjoint_tree_lstm import (
 from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.second_derivative import refuse_transforms
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.sequence_lengths import Packing, checked_lengths, within
+from treemem.ops.sequence_lengths import Packing, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -139,43 +139,25 @@ class DisjointTreeLSTM(JoiningEncoder):
             return self.parser.embedding(items)
         return self.embedding(items).detach()
 
-    def read(
-        self,
-        inputs: torch.Tensor,
-        lengths: torch.Tensor,
-        *,
-        trace: bool = False,
-        parser_inputs: torch.Tensor | None = None,
-    ) -> SequenceOutput:
-        """Run over sequences of vectors; the class says what outputs and trace have.
-
-        Args:
-            inputs, lengths, trace: see :meth:`SequenceEncoder.read`.
-            parser_inputs: what the parser reads, as ``inputs``; by default the same, without gradients.
-
-        Raises:
-            GraphError: inputs of another width, or lengths that do not fit them.
-        """
+    def join(self, vectors: Vectors, trace: bool, *, parser_inputs: torch.Tensor | None = None) -> SequenceOutput:
+        """Parse, and compose. The parser reads ``parser_inputs``, by default the same vectors, without gradients."""
         refuse_transforms(type(self).__name__, ", on any engine; use torch.autograd")
-        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
-        present = within(to_device(on_cpu, inputs.device), inputs.shape[1])[:, :, None]
-        with torch.autocast(inputs.device.type, enabled=False):
-            of_parser = self._parser_leaves(inputs.detach() if parser_inputs is None else parser_inputs, on_cpu)
-            noise = gumbel_noise(of_parser) if self.training else None
-            places = choose_trees(of_parser.detach(), on_cpu, self.parser.weights(), noise=noise, engine=self.engine)
-            plan = tree_plan(places, on_cpu)
-            inputs = inputs.masked_fill(~present, 0).to(self.cell.map.weight.dtype)
-            leaves = self.leaves(inputs, on_cpu).masked_fill(~present, 0)
-            roots = compose_trees(leaves, plan, Affine.of(self.cell.map), engine=self.engine)
-            traced: dict[str, torch.Tensor] = {}
-            if trace or self.training:
-                log_probability, entropy = self._policy(of_parser, plan)
-                traced = {"log_probability": log_probability, "entropy": entropy, "places": places.to(roots.dtype)}
-            hidden, root = (each.chunk(2, -1)[0] for each in (leaves, roots))
-            if trace:
-                finite = (root.isfinite().all(1) & traced["log_probability"].isfinite())[:, None]
-                joined = joining_steps(plan.places_on_cpu, on_cpu)[:, : inputs.shape[1]]
-                traced["joined"] = to_device(joined, root.device).to(root.dtype).masked_fill(~finite, torch.nan)
+        lengths = vectors.lengths
+        of_parser = self._parser_leaves(vectors.values.detach() if parser_inputs is None else parser_inputs, lengths)
+        noise = gumbel_noise(of_parser) if self.training else None
+        places = choose_trees(of_parser.detach(), lengths, self.parser.weights(), noise=noise, engine=self.engine)
+        plan = tree_plan(places, lengths)
+        leaves = vectors.without_padding(self.leaves(vectors.values, lengths))
+        roots = compose_trees(leaves, plan, Affine.of(self.cell.map), engine=self.engine)
+        traced: dict[str, torch.Tensor] = {}
+        if trace or self.training:
+            log_probability, entropy = self._policy(of_parser, plan)
+            traced = {"log_probability": log_probability, "entropy": entropy, "places": places.to(roots.dtype)}
+        hidden, root = (each.chunk(2, -1)[0] for each in (leaves, roots))
+        if trace:
+            finite = (root.isfinite().all(1) & traced["log_probability"].isfinite())[:, None]
+            joined = joining_steps(plan.places_on_cpu, lengths)[:, : leaves.shape[1]]
+            traced["joined"] = to_device(joined, root.device).to(root.dtype).masked_fill(~finite, torch.nan)
         return SequenceOutput(root, hidden, traced)
 
     def policy(self, batch: SequenceBatch, plan: TreePlan) -> tuple[torch.Tensor, torch.Tensor]:

@@ -24,12 +24,9 @@ class Leaves(Resettable):
         self.map = torch.nn.Linear(input_size, hidden_size)
         self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
 
-    def forward(self, inputs: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-        """Return the leaves of ``inputs [sequences, longest, input_size]``, 0 where ``present`` is false."""
-        dtype = self.map.weight.dtype
-        own = inputs.masked_fill(~present[:, :, None], 0).to(dtype)
-        leaves = layer_norm(linear(own, Affine.of(self.map)), Affine.of(self.norm))
-        return leaves.masked_fill(~present[:, :, None], 0)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the leaves of ``inputs [..., input_size]``."""
+        return layer_norm(linear(inputs, Affine.of(self.map)), Affine.of(self.norm))
 
 
 class GatedCell(Resettable):

@@ -7,9 +7,8 @@ from typing import Literal, get_args
 import torch
 
 from treemem.checked_options import checked_choice, checked_flag, checked_scale
-from treemem.device_copy import to_device
 from treemem.errors import RecipeError
-from treemem.nn.joining_encoder import JoiningEncoder
+from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.linear_state_leaves import LinearStateLeaves
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
@@ -18,7 +17,7 @@ from treemem.ops.choices import gumbel_noise
 from treemem.ops.gumbel_tree_lstm import GumbelTreeWeights, attend_to_nodes, gumbel_trees
 from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.sequence_lengths import Packing, checked_lengths, within
+from treemem.ops.sequence_lengths import Packing
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
@@ -106,30 +105,20 @@ class GumbelTreeLSTM(JoiningEncoder):
             self.leaves = _LSTMLeaves(self.embedding_size, hidden_size, leaf == "bilstm")
         self.cell = _Cell(hidden_size, hidden_size // 2 if leaf == "bilstm" else hidden_size)
 
-    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
-        """Run over sequences of vectors; the class says what outputs and trace have.
-
-        Raises:
-            GraphError: inputs of another width, or lengths that do not fit them.
-        """
-        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
-        there = to_device(on_cpu, inputs.device)
-        present = within(there, inputs.shape[1])[:, :, None]
-        with torch.autocast(inputs.device.type, enabled=False):
-            inputs = inputs.masked_fill(~present, 0).to(self.cell.query.dtype)
-            leaves = self.leaves(inputs, on_cpu).masked_fill(~present, 0)
-            found = gumbel_trees(
-                leaves,
-                on_cpu,
-                self.cell.weights(),
-                temperature=self.temperature if self.training else None,
-                noise=gumbel_noise(leaves) if self.training and self.noise else None,
-                engine=self.engine,
-                trace=trace,
-            )
-            hidden, inner, encoding = (each.chunk(2, -1)[0] for each in (leaves, found.compositions, found.roots))
-            if self.intra_attention:
-                encoding = attend_to_nodes(hidden, inner, there)
+    def join(self, vectors: Vectors, trace: bool) -> SequenceOutput:
+        leaves = vectors.without_padding(self.leaves(vectors.values, vectors.lengths))
+        found = gumbel_trees(
+            leaves,
+            vectors.lengths,
+            self.cell.weights(),
+            temperature=self.temperature if self.training else None,
+            noise=gumbel_noise(leaves) if self.training and self.noise else None,
+            engine=self.engine,
+            trace=trace,
+        )
+        hidden, inner, encoding = (each.chunk(2, -1)[0] for each in (leaves, found.compositions, found.roots))
+        if self.intra_attention:
+            encoding = attend_to_nodes(hidden, inner, vectors.lengths_there)
         return SequenceOutput(encoding, hidden, {} if found.joined is None else {"joined": found.joined})
 
 

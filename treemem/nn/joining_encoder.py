@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import torch
+
+from treemem.device_copy import to_device
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.recorded_options import SettableOption
-from treemem.nn.sequence_encoder import SequenceEncoder
+from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
+from treemem.ops.sequence_lengths import checked_lengths, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_splits
 from treemem.trees.tree import Tree
+
+
+class Vectors(NamedTuple):
+    """Sequences of vectors, of the type of the weights and 0 at padding.
+
+    Attributes:
+        values: ``[sequences, longest, embedding_size]``.
+        lengths: int64 ``[sequences]``, on the CPU.
+        lengths_there: the same, where the vectors are.
+        present: where there are tokens, bool ``[sequences, longest]``.
+    """
+
+    values: torch.Tensor
+    lengths: torch.Tensor
+    lengths_there: torch.Tensor
+    present: torch.Tensor
+
+    def without_padding(self, values: torch.Tensor) -> torch.Tensor:
+        """Return ``values [sequences, longest, size]``, 0 at padding."""
+        return values.masked_fill(~self.present[:, :, None], 0)
 
 
 class JoiningEncoder(SequenceEncoder):
@@ -20,6 +46,8 @@ class JoiningEncoder(SequenceEncoder):
     ``"joined"``, ``[sequences, longest]``, is the larger, the later the constituent that begins at a token is joined
     with the constituent on its left. It is 0 at the first token, and NaN where the network's own numbers are not
     finite.
+
+    Subclasses define :meth:`join`.
     """
 
     engine: SettableOption[SequenceEngine] = SettableOption(checked_engine)
@@ -27,6 +55,29 @@ class JoiningEncoder(SequenceEncoder):
     lengths_on_cpu = True
 
     can_induce_trees = True
+
+    def read(
+        self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False, **further: Any
+    ) -> SequenceOutput:
+        """Run over sequences of vectors; the class says what outputs and trace have.
+
+        Args:
+            inputs, lengths, trace: see :meth:`SequenceEncoder.read`.
+            further: what :meth:`further_inputs` gives.
+
+        Raises:
+            GraphError: inputs of another width, or lengths that do not fit them.
+        """
+        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
+        there = to_device(on_cpu, inputs.device)
+        present = within(there, inputs.shape[1])
+        with torch.autocast(inputs.device.type, enabled=False):
+            own = inputs.masked_fill(~present[:, :, None], 0).to(self.embedding.weight.dtype)
+            return self.join(Vectors(own, on_cpu, there, present), trace, **further)
+
+    @abstractmethod
+    def join(self, *arguments: Any, **further: Any) -> SequenceOutput:
+        """Run over :class:`Vectors`, without autocast, with or without a trace; see :meth:`read`."""
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from treemem.checked_options import checked_count
-from treemem.device_copy import to_device
+from treemem.nn.joining_encoder import Vectors
 from treemem.nn.transition_encoder import (
     Baseline,
     CreditedSteps,
@@ -18,7 +18,6 @@ from treemem.nn.transition_encoder import (
 from treemem.ops.affine import Affine
 from treemem.ops.rrnet import PolicyWeights, RRNetWeights, run_rrnet
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.sequence_lengths import within
 from treemem.ops.spinn import Policy, TransitionRun
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -101,13 +100,11 @@ class RRNet(TransitionEncoder):
         inputs = Affine(self.lstm.weight_ih, self.lstm.bias_ih + self.lstm.bias_hh)
         return RRNetWeights(inputs, self.lstm.weight_hh, None if self.policy is None else self.policy.weights())
 
-    def run(
-        self, inputs: torch.Tensor, lengths: torch.Tensor, given: torch.Tensor | None, policy: Policy
-    ) -> tuple[torch.Tensor, TransitionRun]:
-        present = within(to_device(lengths, inputs.device), inputs.shape[1])[:, :, None]
-        run = run_rrnet(inputs, lengths, self.weights(), given=given, policy=policy, engine=self.engine)
+    def run(self, vectors: Vectors, given: torch.Tensor | None, policy: Policy) -> tuple[torch.Tensor, TransitionRun]:
+        inputs = vectors.values
+        run = run_rrnet(inputs, vectors.lengths, self.weights(), given=given, policy=policy, engine=self.engine)
         hidden, _ = self.lstm(inputs.flatten(0, 1))
-        return hidden.view_as(inputs).masked_fill(~present, 0), run
+        return vectors.without_padding(hidden.view_as(inputs)), run
 
 
 class _Policy(torch.nn.Module):

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 import torch
 
 from treemem.checked_options import checked_choice, checked_count
-from treemem.device_copy import to_device
 from treemem.errors import RecipeError
+from treemem.nn.joining_encoder import Vectors
 from treemem.nn.linear_state_leaves import LinearStateLeaves
 from treemem.nn.transition_encoder import (
     Baseline,
@@ -21,7 +21,6 @@ from treemem.nn.transition_encoder import (
 )
 from treemem.ops.affine import Affine
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.sequence_lengths import within
 from treemem.ops.spinn import Policy, SPINNWeights, TrackerWeights, TransitionRun, run_transitions
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -153,12 +152,9 @@ class SPINN(TransitionEncoder):
         tracker = None if self.tracker is None else self.tracker.weights()
         return SPINNWeights(Affine.of(self.cell.map), tracker, () if self.norms is None else self.norms.weights())
 
-    def run(
-        self, inputs: torch.Tensor, lengths: torch.Tensor, given: torch.Tensor | None, policy: Policy
-    ) -> tuple[torch.Tensor, TransitionRun]:
-        present = within(to_device(lengths, inputs.device), inputs.shape[1])[:, :, None]
-        leaves = self.leaves(inputs, lengths).masked_fill(~present, 0)
-        run = run_transitions(leaves, lengths, self.weights(), given=given, policy=policy, engine=self.engine)
+    def run(self, vectors: Vectors, given: torch.Tensor | None, policy: Policy) -> tuple[torch.Tensor, TransitionRun]:
+        leaves = vectors.without_padding(self.leaves(vectors.values, vectors.lengths))
+        run = run_transitions(leaves, vectors.lengths, self.weights(), given=given, policy=policy, engine=self.engine)
         return leaves.chunk(2, -1)[0], run
 
 

@@ -15,11 +15,11 @@ from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.errors import GraphError
-from treemem.nn.joining_encoder import JoiningEncoder
+from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
-from treemem.ops.sequence_lengths import Packing, checked_lengths, within
+from treemem.ops.sequence_lengths import Packing
 from treemem.ops.spinn import REDUCE, Policy, TransitionRun, policy_steps, transition_actions
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.reductions import token_reductions
@@ -86,14 +86,11 @@ class TransitionEncoder(JoiningEncoder):
         """Whether the network predicts transitions."""
 
     @abstractmethod
-    def run(
-        self, inputs: torch.Tensor, lengths: torch.Tensor, given: torch.Tensor | None, policy: Policy
-    ) -> tuple[torch.Tensor, TransitionRun]:
+    def run(self, vectors: Vectors, given: torch.Tensor | None, policy: Policy) -> tuple[torch.Tensor, TransitionRun]:
         """Return the outputs at the tokens, ``[sequences, longest, hidden_size]``, and the run.
 
         Args:
-            inputs: the tokens' vectors, 0 at padding.
-            lengths: on the CPU.
+            vectors: of the tokens.
             given: transitions, or None.
             policy: chooses them if none are given.
         """
@@ -141,44 +138,32 @@ class TransitionEncoder(JoiningEncoder):
     def _needs_trees(self) -> bool:
         return self.transitions == "gold" or (self.transitions == "predicted" and self.training)
 
-    def read(
-        self,
-        inputs: torch.Tensor,
-        lengths: torch.Tensor,
-        *,
-        trace: bool = False,
-        given: torch.Tensor | None = None,
-    ) -> SequenceOutput:
-        """Run over sequences of vectors; the class says what outputs and trace have.
+    def join(self, vectors: Vectors, trace: bool, *, given: torch.Tensor | None = None) -> SequenceOutput:
+        """Run the transitions.
 
         Args:
-            inputs, lengths, trace: see :meth:`SequenceEncoder.read`.
+            vectors, trace: see :class:`JoiningEncoder`.
             given: transitions, 0 shift and 1 reduce, int64 ``[sequences, 2 * longest - 1]``.
 
         Raises:
-            GraphError: inputs of another width, lengths that do not fit them, or no transitions where they are needed.
+            GraphError: no transitions where they are needed.
         """
-        on_cpu = checked_lengths(lengths, inputs, self.embedding_size)
+        inputs = vectors.values
         if self._needs_trees and given is None and inputs.shape[1]:
             raise GraphError(f"{self._asking} needs the transitions of trees")
-        there = to_device(on_cpu, inputs.device)
-        present = within(there, inputs.shape[1])[:, :, None]
         sampled = self.transitions == "reinforced" and self.training
-        with torch.autocast(inputs.device.type, enabled=False):
-            own = inputs.masked_fill(~present, 0).to(self.embedding.weight.dtype)
-            policy = Policy(self.temperature, partial(_uniform, own) if sampled else None)
-            hidden, run = self.run(own, on_cpu, None if given is None else to_device(given, inputs.device), policy)
-            losses, traced = {}, {"joined": run.joined(on_cpu)} if trace else {}
-            if run.logits is not None and (trace or sampled or given is not None):
-                steps = policy_steps(run, there, self.temperature if given is None else 1.0)
-                if given is not None:
-                    losses["transitions"] = SumCount(-steps.log_probability.sum(), steps.present.sum())
-                if trace or sampled:
-                    traced |= {"log_probability": steps.log_probability, "free": steps.free.to(hidden.dtype)}
-            if sampled and self.value is not None:
-                traced["value"] = self.value(inputs.detach(), on_cpu)
-        root = run.roots.chunk(2, -1)[0]
-        return SequenceOutput(root, hidden, traced, losses)
+        policy = Policy(self.temperature, partial(_uniform, inputs) if sampled else None)
+        hidden, run = self.run(vectors, None if given is None else to_device(given, inputs.device), policy)
+        losses, traced = {}, {"joined": run.joined(vectors.lengths)} if trace else {}
+        if run.logits is not None and (trace or sampled or given is not None):
+            steps = policy_steps(run, vectors.lengths_there, self.temperature if given is None else 1.0)
+            if given is not None:
+                losses["transitions"] = SumCount(-steps.log_probability.sum(), steps.present.sum())
+            if trace or sampled:
+                traced |= {"log_probability": steps.log_probability, "free": steps.free.to(hidden.dtype)}
+        if sampled and self.value is not None:
+            traced["value"] = self.value(inputs.detach(), vectors.lengths)
+        return SequenceOutput(run.roots.chunk(2, -1)[0], hidden, traced, losses)
 
 
 def _uniform(like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

@@ -59,7 +59,6 @@ def naive_rrnet(inputs: torch.Tensor, weights: RRNetWeights, policy: Policy, giv
     """
     size = inputs.shape[1]
     nothing = inputs.new_zeros(size)
-    start = inputs.new_zeros(2 * size)
     buffer = list(inputs.unbind())
     stack: list[tuple[torch.Tensor, torch.Tensor]] = []  # the state of a node, and what the LSTM reads of it
     logits = [inputs.new_zeros(0, 0 if weights.policy is None else 2)]
@@ -75,19 +74,20 @@ def naive_rrnet(inputs: torch.Tensor, weights: RRNetWeights, policy: Policy, giv
         actions.append(action)
         if action == SHIFT:
             read = buffer.pop(0)
-            stack.append((_lstm(read, start, weights), read))
+            stack.append((_lstm(linear(read, weights.inputs), nothing), read))
         else:
             (_, read), (state, _) = stack.pop(), stack.pop()
-            new = _lstm(read, state, weights)
+            hidden, cell = state.chunk(2)
+            new = _lstm(linear(read, weights.inputs) + weights.hidden @ hidden, cell)
             stack.append((new, new[:size]))
     return Transitions(stack[0][0], torch.cat(logits), actions, chosen)
 
 
-def _lstm(read: torch.Tensor, state: torch.Tensor, weights: RRNetWeights) -> torch.Tensor:
-    hidden, cell = state.chunk(2)
-    input_gate, forget_gate, update, output_gate = (linear(read, weights.inputs) + weights.hidden @ hidden).chunk(4)
+def _lstm(gates: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
+    """Return ``[h; c]`` from preactivations in blocks input, forget, update, output, and the last ``c``."""
+    input_gate, forget_gate, update, output_gate = gates.chunk(4, -1)
     cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * update.tanh()
-    return torch.cat([output_gate.sigmoid() * cell.tanh(), cell])
+    return torch.cat([output_gate.sigmoid() * cell.tanh(), cell], -1)
 
 
 def batched_rrnet(
@@ -147,13 +147,6 @@ def batched_rrnet(
     return SortedRun(
         nodes.read(stack.roots())[:, : 2 * size], logits(tops) if weights.policy is not None else None, actions, chosen
     )
-
-
-def _lstm(gates: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
-    """Return ``[h; c]`` from preactivations in blocks input, forget, update, output, and the last ``c``."""
-    input_gate, forget_gate, update, output_gate = gates.chunk(4, 1)
-    cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * update.tanh()
-    return torch.cat([output_gate.sigmoid() * cell.tanh(), cell], 1)
 
 
 def run_rrnet(
