@@ -11,6 +11,7 @@ from treemem.checked_options import checked_choice, checked_count, checked_scale
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.nn.joining_encoder import JoiningEncoder, Vectors
+from treemem.nn.pair_cell import PairCell
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.affine import Affine, linear
@@ -118,7 +119,7 @@ class DisjointTreeLSTM(JoiningEncoder):
         self.entropy_weight = checked_scale("entropy_weight", entropy_weight, or_zero=True)
         self.engine = engine
         self.leaves = _Leaves(self.embedding_size, hidden_size, leaf == "lstm")
-        self.cell = _Cell(hidden_size)
+        self.cell = PairCell(hidden_size)
         self.parser = _Parser(
             self.embedding.num_embeddings, self.embedding_size, hidden_size, parser_leaf == "lstm", embedding_bound
         )
@@ -217,21 +218,6 @@ class _Leaves(torch.nn.Module):
         return linear(inputs, Affine.of(self.map)).tanh()
 
 
-class _Cell(torch.nn.Module):
-    def __init__(self, hidden_size: int) -> None:
-        super().__init__()
-        self.map = torch.nn.Linear(2 * hidden_size, 5 * hidden_size)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        torch.nn.init.orthogonal_(self.map.weight)
-        torch.nn.init.zeros_(self.map.bias)
-        with torch.no_grad():
-            for forget in self.map.bias.chunk(5)[1:3]:
-                forget.fill_(1)
-
-
 class _Parser(torch.nn.Module):
     def __init__(
         self, tokens: int, embedding_size: int, hidden_size: int, recurrent: bool, embedding_bound: float | None
@@ -240,7 +226,7 @@ class _Parser(torch.nn.Module):
         self._embedding_bound = embedding_bound
         self.embedding = torch.nn.Embedding(tokens, embedding_size)
         self.leaves = _Leaves(embedding_size, hidden_size, recurrent)
-        self.cell = _Cell(hidden_size)
+        self.cell = PairCell(hidden_size)
         self.query = torch.nn.Parameter(torch.empty(hidden_size))
         self.reset_parameters()
 

@@ -10,6 +10,7 @@ from treemem.checked_options import checked_choice, checked_flag, checked_scale
 from treemem.errors import RecipeError
 from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.linear_state_leaves import LinearStateLeaves
+from treemem.nn.pair_cell import PairCell
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
@@ -162,21 +163,16 @@ class _LSTMLeaves(torch.nn.Module):
         return LSTMWeights(*(getattr(self.lstm, f"{name}_{suffix}") for name in names))
 
 
-class _Cell(torch.nn.Module):
+class _Cell(PairCell):
     def __init__(self, hidden_size: int, scaled_size: int) -> None:
-        super().__init__()
+        super().__init__(hidden_size)
         self._scale = scaled_size**0.5
-        self.map = torch.nn.Linear(2 * hidden_size, 5 * hidden_size)
         self.query = torch.nn.Parameter(torch.empty(hidden_size))
-        self.reset_parameters()
+        torch.nn.init.normal_(self.query, std=0.01)
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
-        torch.nn.init.orthogonal_(self.map.weight)
-        torch.nn.init.zeros_(self.map.bias)
-        with torch.no_grad():
-            for forget in self.map.bias.chunk(5)[1:3]:
-                forget.fill_(1)
+        super().reset_parameters()
         torch.nn.init.normal_(self.query, std=0.01)
 
     def weights(self) -> GumbelTreeWeights:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 
@@ -24,7 +24,6 @@ from treemem.ops.ordered_memory import (
     NO_DROPOUT,
     Dropouts,
     LayerNormScoreWeights,
-    OrderedMemorySteps,
     OrderedMemoryWeights,
     PlainCellWeights,
     TanhScoreWeights,
@@ -195,23 +194,32 @@ class OrderedMemory(SequenceEncoder):
             GraphError: inputs of another width, or lengths that do not fit them.
         """
         lengths = whole_numbers("lengths", lengths)
+        encodings, outputs, traced = [], [], {}
+        for name, memory, begins_empty, turned in self._directions(inputs, lengths):
+            steps = ordered_memory(
+                turned(inputs),
+                lengths,
+                memory.weights(),
+                self._slots_of_this_mode,
+                dropouts=self.dropouts if self.training else NO_DROPOUT,
+                begins_empty=begins_empty,
+                engine=self.engine,
+                trace=trace,
+                skip=self.skip,
+            )
+            kept = torch.where(lengths < inputs.shape[1], 0, lengths) if name and self.padding == "left" else lengths
+            encodings.append(entry_of_each(steps.outputs, kept - 1))
+            outputs.append(turned(steps.outputs))
+            if steps.pointers is not None and steps.cumulative is not None:
+                traced |= {f"{name}pointers": turned(steps.pointers), f"{name}cumulative": turned(steps.cumulative)}
+        return SequenceOutput(torch.cat(encodings, 1), torch.cat(outputs, 2), traced)
+
+    def _directions(self, inputs: torch.Tensor, lengths: torch.Tensor) -> Iterator[_Direction]:
         shorter = lengths < inputs.shape[1]
-        steps = self._steps(self.forward_memory, inputs, lengths, shorter & (self.padding == "left"), trace)
-        encoding = entry_of_each(steps.outputs, lengths - 1)
-        found = {"pointers": steps.pointers, "cumulative": steps.cumulative}
-        if self.backward_memory is None:
-            return SequenceOutput(encoding, steps.outputs, _present(found))
-        begins_empty = shorter & (self.padding == "right flipped")
-        steps_back = self._steps(self.backward_memory, reversed_within(inputs, lengths), lengths, begins_empty, trace)
-        kept = torch.where(shorter, 0, lengths) if self.padding == "left" else lengths
-        outputs = torch.cat([steps.outputs, reversed_within(steps_back.outputs, lengths)], 2)
-        found |= {
-            f"backward_{name}": None if values is None else reversed_within(values, lengths)
-            for name, values in (("pointers", steps_back.pointers), ("cumulative", steps_back.cumulative))
-        }
-        return SequenceOutput(
-            torch.cat([encoding, entry_of_each(steps_back.outputs, kept - 1)], 1), outputs, _present(found)
-        )
+        yield _Direction("", self.forward_memory, shorter & (self.padding == "left"), lambda values: values)
+        if self.backward_memory is not None:
+            turned = partial(reversed_within, lengths=lengths)
+            yield _Direction("backward_", self.backward_memory, shorter & (self.padding == "right flipped"), turned)
 
     can_induce_trees = True
 
@@ -252,38 +260,20 @@ class OrderedMemory(SequenceEncoder):
         """
         items, lengths = self.items(batch)
         inputs = self.embedding(to_device(items, self.embedding.weight.device))
-        shorter = lengths < inputs.shape[1]
-        begins_empty = shorter & (self.padding == "left")
-        weights = self.forward_memory.weights()
-        count = self._slots_of_this_mode
-        found = {"slots": slot_contents(inputs, lengths, weights, count, begins_empty=begins_empty)}
-        if self.backward_memory is not None:
-            weights, begins_empty = self.backward_memory.weights(), shorter & (self.padding == "right flipped")
-            backward = slot_contents(
-                reversed_within(inputs, lengths), lengths, weights, count, begins_empty=begins_empty
-            )
-            found["backward_slots"] = reversed_within(backward.flatten(2), lengths).view_as(backward)
+        count, found = self._slots_of_this_mode, {}
+        for name, memory, begins_empty, turned in self._directions(inputs, lengths):
+            held = slot_contents(turned(inputs), lengths, memory.weights(), count, begins_empty=begins_empty)
+            found[f"{name}slots"] = turned(held.flatten(2)).view_as(held)
         return found
 
-    def _steps(
-        self,
-        memory: MemoryMaps,
-        inputs: torch.Tensor,
-        lengths: torch.Tensor,
-        begins_empty: torch.Tensor,
-        trace: bool,
-    ) -> OrderedMemorySteps:
-        return ordered_memory(
-            inputs,
-            lengths,
-            memory.weights(),
-            self._slots_of_this_mode,
-            dropouts=self.dropouts if self.training else NO_DROPOUT,
-            begins_empty=begins_empty,
-            engine=self.engine,
-            trace=trace,
-            skip=self.skip,
-        )
+
+class _Direction(NamedTuple):
+    """A memory, what its traces are called, which sequences begin empty, and what turns values to its direction."""
+
+    name: str
+    memory: MemoryMaps
+    begins_empty: torch.Tensor
+    turned: Callable[[torch.Tensor], torch.Tensor]
 
 
 class MemoryMaps(Resettable):
@@ -332,7 +322,3 @@ class MemoryMaps(Resettable):
             return TanhScoreWeights(Affine.of(self.attention_map), score)
         of_query, of_key = Affine.of(self.query_map), Affine.of(self.key_map)
         return LayerNormScoreWeights(of_query, Affine.of(self.query_norm), of_key, Affine.of(self.key_norm), score)
-
-
-def _present(values: dict[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in values.items() if value is not None}

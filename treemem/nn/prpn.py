@@ -20,6 +20,7 @@ from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.nn.language_model import after_end
+from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.affine import Affine
@@ -265,17 +266,12 @@ class _Tokens(NamedTuple):
         return torch.zeros_like(flat).index_copy(0, self.place, own).view_as(values)
 
 
-class _ParsingNetwork(torch.nn.Module):
+class _ParsingNetwork(Resettable):
     def __init__(self, input_size: int, hidden_size: int, lookback: int) -> None:
         super().__init__()
         self.hidden_map = torch.nn.Conv1d(input_size, hidden_size, lookback + 1)
         self.norm = torch.nn.BatchNorm1d(hidden_size)
         self.distance_map = torch.nn.Conv1d(hidden_size, 2, 1, groups=2)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for module in (self.hidden_map, self.norm, self.distance_map):
-            module.reset_parameters()
 
     def forward(self, vectors: torch.Tensor, tokens: _Tokens, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Return both distances of tokens, ``[sequences, longest]``, of ``[sequences, lookback + longest, width]``."""
@@ -288,36 +284,15 @@ class _ParsingNetwork(torch.nn.Module):
         return distance, of_next
 
 
-class _Norm(torch.nn.Module):
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(size))
-        self.bias = torch.nn.Parameter(torch.zeros(size))
-
-    def reset_parameters(self) -> None:
-        """Back to 1 and 0."""
-        torch.nn.init.ones_(self.weight)
-        torch.nn.init.zeros_(self.bias)
-
-    def affine(self) -> Affine:
-        """The parameters."""
-        return Affine(self.weight, self.bias)
-
-
-class _Reader(torch.nn.Module):
+class _Reader(Resettable):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.input_map = torch.nn.Linear(input_size, 4 * hidden_size)
-        self.input_norm = _Norm(4 * hidden_size)
+        self.input_norm = torch.nn.LayerNorm(4 * hidden_size)
         self.hidden_map = torch.nn.Linear(hidden_size, 4 * hidden_size)
-        self.hidden_norm = _Norm(4 * hidden_size)
-        self.cell_norm = _Norm(hidden_size)
+        self.hidden_norm = torch.nn.LayerNorm(4 * hidden_size)
+        self.cell_norm = torch.nn.LayerNorm(hidden_size)
         self.key_map = torch.nn.Linear(input_size + hidden_size, hidden_size)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
 
     def forward(
         self,
@@ -330,23 +305,18 @@ class _Reader(torch.nn.Module):
         """Return memory and states; see :func:`treemem.ops.prpn.read_layer`."""
         of_input, of_hidden = self.key_map.weight.split([inputs.shape[2], self.key_map.out_features], 1)
         weights = ReaderWeights(
-            of_hidden, Affine.of(self.hidden_map), self.hidden_norm.affine(), self.cell_norm.affine()
+            of_hidden, Affine.of(self.hidden_map), Affine.of(self.hidden_norm), Affine.of(self.cell_norm)
         )
-        of_gates = scaled_norm(self.input_map(inputs), self.input_norm.affine())
+        of_gates = scaled_norm(self.input_map(inputs), Affine.of(self.input_norm))
         of_keys = functional.linear(key_inputs, of_input, self.key_map.bias)
         return read_layer(of_gates, of_keys, gate, memory, weights, mask)
 
 
-class _ResidualBlock(torch.nn.Module):
+class _ResidualBlock(Resettable):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.first_map, self.second_map = torch.nn.Linear(size, size), torch.nn.Linear(size, size)
         self.first_norm, self.second_norm = torch.nn.BatchNorm1d(size), torch.nn.BatchNorm1d(size)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
 
     def forward(self, values: torch.Tensor, tokens: _Tokens, dropout: float) -> torch.Tensor:
         """Return ``[sequences, longest, size]``."""

@@ -6,13 +6,12 @@ import torch
 
 from treemem.checked_options import checked_count
 from treemem.nn.joining_encoder import Vectors
+from treemem.nn.resettable import Resettable
 from treemem.nn.transition_encoder import (
     Baseline,
     CreditedSteps,
     Reward,
-    TokenOptions,
     TransitionEncoder,
-    TransitionOptions,
     Transitions,
 )
 from treemem.ops.affine import Affine
@@ -79,13 +78,7 @@ class RRNet(TransitionEncoder):
         input_dropout: float = 0.0,
         engine: SequenceEngine = "auto",
     ) -> None:
-        super().__init__(
-            hidden_size,
-            vocabulary,
-            TransitionOptions(transitions, temperature, reward, baseline, credited_steps),
-            TokenOptions(form, None, embedding_bound, input_dropout),
-        )
-        self.engine = engine
+        super().__init__(hidden_size, vocabulary)
         self.lstm = torch.nn.LSTMCell(hidden_size, hidden_size)
         checked_count("policy_size", policy_size)
         self.policy = None if transitions == "gold" else _Policy(hidden_size, policy_size)
@@ -107,17 +100,12 @@ class RRNet(TransitionEncoder):
         return vectors.without_padding(hidden.view_as(inputs)), run
 
 
-class _Policy(torch.nn.Module):
+class _Policy(Resettable):
     def __init__(self, hidden_size: int, policy_size: int) -> None:
         super().__init__()
         self.map = torch.nn.Linear(3 * hidden_size, policy_size)
         self.norm = torch.nn.LayerNorm(policy_size)
         self.transition_map = torch.nn.Linear(policy_size, 2)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for module in (self.map, self.norm, self.transition_map):
-            module.reset_parameters()
 
     def weights(self) -> PolicyWeights:
         """The parameters as the operation takes them."""

@@ -14,9 +14,7 @@ from treemem.nn.transition_encoder import (
     Baseline,
     CreditedSteps,
     Reward,
-    TokenOptions,
     TransitionEncoder,
-    TransitionOptions,
     Transitions,
 )
 from treemem.ops.affine import Affine
@@ -121,18 +119,12 @@ class SPINN(TransitionEncoder):
         input_dropout: float = 0.0,
         engine: SequenceEngine = "auto",
     ) -> None:
-        super().__init__(
-            hidden_size,
-            vocabulary,
-            TransitionOptions(transitions, temperature, reward, baseline, credited_steps),
-            TokenOptions(form, embedding_size, embedding_bound, input_dropout),
-        )
+        super().__init__(hidden_size, vocabulary)
         if not checked_count("tracker_size", tracker_size, least=0) and transitions != "gold":
             raise RecipeError(f"transitions={transitions!r} needs a tracker; set tracker_size")
         self.normalisation: Normalisation = checked_choice("normalisation", normalisation, get_args(Normalisation))
         if normalisation == "batch" and 1 in (hidden_size, tracker_size):
             raise RecipeError("normalisation='batch' needs a hidden_size and a tracker_size other than 1")
-        self.engine = engine
         self.leaves = LinearStateLeaves(self.embedding_size, hidden_size)
         self.cell = _Cell(hidden_size)
         self.tracker = _Tracker(hidden_size, tracker_size) if tracker_size else None

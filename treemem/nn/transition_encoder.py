@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -23,7 +23,6 @@ from treemem.ops.sequence_lengths import Packing
 from treemem.ops.spinn import REDUCE, Policy, TransitionRun, policy_steps, transition_actions
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.reductions import token_reductions
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 Transitions = Literal["gold", "predicted", "reinforced"]
@@ -33,45 +32,26 @@ CreditedSteps = Literal["free", "all"]
 _VALUE_SIZE = 100  # as in the authors' code of RL-SPINN
 
 
-class TransitionOptions(NamedTuple):
-    """Where transitions come from, and what they are rewarded for; see :class:`treemem.nn.SPINN`."""
-
-    transitions: Transitions
-    temperature: float
-    reward: Reward
-    baseline: Baseline
-    credited_steps: CreditedSteps
-
-
-class TokenOptions(NamedTuple):
-    """How tokens are read; see :class:`treemem.nn.sequence_encoder.SequenceEncoder`."""
-
-    form: TokenForm
-    embedding_size: int | None
-    embedding_bound: float | None
-    input_dropout: float
-
-
 class TransitionEncoder(JoiningEncoder):
     """A network that composes a sequence by transitions: gold ones, or those of a policy.
 
-    Subclasses define :meth:`run` and :attr:`has_policy`. :class:`treemem.nn.SPINN` says what the options are, and what
-    outputs and trace have.
+    Subclasses define :meth:`run` and :attr:`has_policy`, and have the options of :class:`treemem.nn.SPINN`, which says
+    what they are, and what outputs and trace have.
     """
 
     temperature: SettableOption[float] = SettableOption(checked_scale)
     _is_left_branching = False
 
-    def __init__(
-        self, hidden_size: int, vocabulary: Vocabulary, options: TransitionOptions, tokens: TokenOptions
-    ) -> None:
+    def __init__(self, hidden_size: int, vocabulary: Vocabulary) -> None:
+        own = self.options
+        tokens = own["form"], own.get("embedding_size"), own["embedding_bound"], own["input_dropout"]
         super().__init__(hidden_size, vocabulary, *tokens)
-        self.transitions: Transitions = checked_choice("transitions", options.transitions, get_args(Transitions))
-        self.temperature = options.temperature
-        self.reward: Reward = checked_choice("reward", options.reward, get_args(Reward))
-        self.baseline: Baseline = checked_choice("baseline", options.baseline, get_args(Baseline))
+        self.temperature, self.engine = own["temperature"], own["engine"]
+        self.transitions: Transitions = checked_choice("transitions", own["transitions"], get_args(Transitions))
+        self.reward: Reward = checked_choice("reward", own["reward"], get_args(Reward))
+        self.baseline: Baseline = checked_choice("baseline", own["baseline"], get_args(Baseline))
         self.credited_steps: CreditedSteps = checked_choice(
-            "credited_steps", options.credited_steps, get_args(CreditedSteps)
+            "credited_steps", own["credited_steps"], get_args(CreditedSteps)
         )
         self.value: torch.nn.Module | None = None
 

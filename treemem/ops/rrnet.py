@@ -10,7 +10,7 @@ import torch
 from treemem.ops.affine import Affine, layer_norm, linear
 from treemem.ops.row_table import RowTable
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn import REDUCE, SHIFT, Policy, SortedRun, TransitionRun, run_engine
+from treemem.ops.spinn import REDUCE, SHIFT, Policy, TransitionRun, run_engine
 from treemem.ops.spinn.batched import ThinStack
 from treemem.ops.spinn.naive import Transitions
 
@@ -97,7 +97,7 @@ def batched_rrnet(
     given: torch.Tensor | None,
     weights: RRNetWeights,
     policy: Policy,
-) -> SortedRun:
+) -> TransitionRun:
     """Return what :func:`naive_rrnet` does, for all sequences.
 
     Args:
@@ -144,7 +144,7 @@ def batched_rrnet(
             after = _lstm(gates, under[:, size : 2 * size])
             nodes.write(created + rows, torch.cat([after, linear(after[:, :size], weights.inputs)], 1))
         stack.move(action, top, created)
-    return SortedRun(
+    return TransitionRun(
         nodes.read(stack.roots())[:, : 2 * size], logits(tops) if weights.policy is not None else None, actions, chosen
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -43,24 +44,8 @@ _GRADIENTS = Structure(
 )
 
 
-class _Tensors(NamedTuple):
-    """What the C++ reads and gives gradients of, see ``_PROBLEM``."""
-
-    elements: torch.Tensor
-    queries: torch.Tensor
-    untouched: torch.Tensor
-    score_weight: torch.Tensor
-    score_bias: torch.Tensor
-    key_weight: torch.Tensor
-    key_bias: torch.Tensor | None
-    key_gain: torch.Tensor | None
-    key_shift: torch.Tensor | None
-    weight1: torch.Tensor
-    bias1: torch.Tensor
-    weight2: torch.Tensor | None = None
-    bias2: torch.Tensor | None = None
-    gain: torch.Tensor | None = None
-    shift: torch.Tensor | None = None
+_OUTPUTS = ("outputs", "pointers", "cumulative")
+_TENSORS = ("elements", "queries", "untouched", *re.findall(r"\w+", ", ".join(_WEIGHTS)))
 
 
 def fused(
@@ -98,9 +83,9 @@ def fused(
         key: tuple[torch.Tensor | None, ...] = attention.map.weight[:, :size], None, None, None
     else:
         key = *attention.key, *attention.key_norm
-    of_cell = (tensor for affine in cell for tensor in affine)
-    tensors = _Tensors(projected, queries, untouched, *score, *key, *of_cell)
-    run = _Run(library, tensors, sizes, begins_empty, slots, dropouts, skip)
+    of_cell = [tensor for affine in cell for tensor in affine]
+    tensors = [projected, queries, untouched, *score, *key, *of_cell, *[None] * (6 - len(of_cell))]
+    run = _Run(library, tensors, size, sizes, begins_empty, slots, dropouts, skip)
     outputs, pointers, cumulative = run_native(run, *tensors)
     if not run.succeeded:
         return None
@@ -111,7 +96,8 @@ class _Run(KeptRun):
     def __init__(
         self,
         library: ctypes.CDLL,
-        tensors: _Tensors,
+        tensors: Tensors,
+        hidden_size: int,
         sizes: list[int],
         begins_empty: torch.Tensor,
         slots: int,
@@ -123,7 +109,7 @@ class _Run(KeptRun):
         self._num_parts = max(1, min(torch.get_num_threads(), sizes[0] // _SEQUENCES_PER_THREAD))
         self._options = {
             "num_steps": len(sizes),
-            "hidden_size": tensors.elements.shape[1],
+            "hidden_size": hidden_size,
             "slots": slots,
             "num_parts": self._num_parts,
             "train": self.train,
@@ -140,13 +126,12 @@ class _Run(KeptRun):
         return torch.empty_like(elements), *(elements.new_empty(len(elements), self._slots) for _ in range(2))
 
     def problem(self, tensors: Any, outputs: Any) -> Filled:
-        named = dict(zip(("outputs", "pointers", "cumulative"), outputs, strict=True))
-        return _PROBLEM(**self._options, **named, **_Tensors(*tensors)._asdict())
+        own = dict(zip((*_OUTPUTS, *_TENSORS), (*outputs, *tensors), strict=True))
+        return _PROBLEM(**self._options, **own)
 
     def gradients(self, tensors: Any, incoming: Tensors) -> tuple[Filled, Tensors, Tensors]:
-        named = zip(("outputs", "pointers", "cumulative"), incoming, strict=True)
-        given = {name: None if each is None else each.contiguous() for name, each in named}
+        given = [None if each is None else each.contiguous() for each in incoming]
         by_token = [torch.zeros_like(each) for each in tensors[:3]]
         of_weights = [None if each is None else each.new_zeros(self._num_parts, *each.shape) for each in tensors[3:]]
-        filled = _GRADIENTS(**given, **_Tensors(*by_token, *of_weights)._asdict())
-        return filled, by_token, of_weights
+        own = zip((*_OUTPUTS, *_TENSORS), (*given, *by_token, *of_weights), strict=True)
+        return _GRADIENTS(**dict(own)), by_token, of_weights

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from treemem.ops.spinn.sequences import (
     PolicySteps,
-    SortedRun,
     TransitionRun,
     policy_steps,
     run_engine,
@@ -19,7 +18,6 @@ __all__ = [
     "Policy",
     "PolicySteps",
     "SPINNWeights",
-    "SortedRun",
     "TrackerWeights",
     "TransitionRun",
     "policy_steps",

@@ -94,11 +94,11 @@ def run_transitions(
 
     def fused(
         own: torch.Tensor, own_lengths: torch.Tensor, sizes: list[int], own_given: torch.Tensor | None
-    ) -> SortedRun:
+    ) -> TransitionRun:
         problem = Problem(own_lengths, sizes, own_given, policy)
         found = None if weights.norms else native_transitions(own, weights, problem)
         roots, tracked, actions, chosen = batched_transitions(own, weights, problem) if found is None else found
-        return SortedRun(roots, None if transition is None else linear(tracked, transition), actions, chosen)
+        return TransitionRun(roots, None if transition is None else linear(tracked, transition), actions, chosen)
 
     return run_engine(
         leaves,
@@ -112,17 +112,10 @@ def run_transitions(
     )
 
 
-class SortedRun(NamedTuple):
-    """As :class:`TransitionRun`, of sequences with the longest first; any ``logits`` after the last step."""
+Fused = Callable[[torch.Tensor, torch.Tensor, list[int], torch.Tensor | None], TransitionRun]
+"""Takes values, their lengths where the values are, how many sequences have each step, and given transitions.
 
-    roots: torch.Tensor
-    logits: torch.Tensor | None
-    actions: torch.Tensor
-    chosen: torch.Tensor
-
-
-Fused = Callable[[torch.Tensor, torch.Tensor, list[int], torch.Tensor | None], SortedRun]
-"""Takes values, their lengths where the values are, how many sequences have each step, and given transitions."""
+The sequences are not empty, the longest first, and ``logits`` after the last step may be any."""
 
 
 def run_engine(
@@ -173,7 +166,7 @@ def run_engine(
             pad_sequence([torch.as_tensor(each, device=values.device) for each in every], batch_first=True)
             for every in of_steps
         )
-        found = SortedRun(torch.stack(roots), logits if has_logits else None, actions, chosen)
+        found = TransitionRun(torch.stack(roots), logits if has_logits else None, actions, chosen)
     else:
         ends = 2 * order.lengths[:, None] - 1
         sizes = (ends > torch.arange(2 * values.shape[1] - 1)).sum(0).tolist()
