@@ -194,7 +194,8 @@ class OrderedMemory(SequenceEncoder):
             GraphError: inputs of another width, or lengths that do not fit them.
         """
         lengths = whole_numbers("lengths", lengths)
-        encodings, outputs, traced = [], [], {}
+        encodings, outputs = [], []
+        traced: dict[str, torch.Tensor] = {}
         for name, memory, begins_empty, turned in self._directions(inputs, lengths):
             steps = ordered_memory(
                 turned(inputs),

@@ -10,9 +10,9 @@ import torch
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
 from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights
+from treemem.ops.native.run import NativeRun, Tensors, run_native
 from treemem.ops.native_pairs import NativePairs, PairTensors, native_pairs
 from treemem.ops.pair_by_pair import compose
-from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.sequence_lengths import LongestFirst
 
 _PAIRS = 1 << 10
@@ -30,45 +30,38 @@ def native_trees(
     query = weights.query / weights.scale
     with torch.no_grad():
         native = native_pairs(leaves, order.lengths, order.sizes, weights.cell, query, temperature, noise)
-    return None if native is None else _Trees.apply(native, leaves, *weights.cell, query)
+    if native is None:
+        return None
+    roots, compositions, places = run_native(_Trees(native), leaves, *weights.cell, query)
+    return roots, compositions, places
 
 
-class _Trees(torch.autograd.Function):
+class _Trees(NativeRun):
     """Nodes and pairs have numbers. Leaves are the first nodes, and pair ``p`` becomes the node ``num_leaves + p``."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, native: NativePairs, leaves: torch.Tensor, *_: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        sequences, longest, width = leaves.shape
-        num_leaves, tensors = sequences * longest, native.tensors
-        compositions, composed = leaves.new_zeros(sequences, longest - 1, width), tensors.chosen >= 0
-        compositions[composed] = tensors.states[num_leaves + tensors.chosen[composed]]
-        last = tensors.chosen.gather(1, (tensors.lengths[:, None] - 2).clamp(min=0)).squeeze(1)
-        ctx.roots = torch.where(last < 0, torch.arange(sequences) * longest, num_leaves + last)
-        ctx.shape, ctx.native = leaves.shape, native[:2]
-        save_for_backward(ctx, compositions, *tensors)
-        ctx.mark_non_differentiable(tensors.places)
-        ctx.set_materialize_grads(False)
-        return tensors.states[ctx.roots], compositions, tensors.places
+    def __init__(self, native: NativePairs) -> None:
+        self._native: NativePairs | None = native  # until its tensors are saved
+        self._library, self._numbers = native.library, native.numbers
 
-    @staticmethod
-    @once_differentiable()
-    def backward(
-        ctx: Any,
-        saved: tuple[Any, ...],
-        d_roots: torch.Tensor | None,
-        d_compositions: torch.Tensor | None,
-        _: torch.Tensor,
-    ) -> tuple[torch.Tensor | None, ...]:
-        kept: list[Any] = [None if each is None else each.contiguous() for each in saved[1:]]
-        library, numbers = ctx.native
-        native = NativePairs(library, numbers, PairTensors(*kept))
+    def forward(self, tensors: Any) -> tuple[tuple[torch.Tensor, ...], Tensors]:
+        assert self._native is not None
+        found, self._native = self._native.tensors, None
+        self._shape = sequences, longest, width = tensors[0].shape
+        num_leaves = sequences * longest
+        compositions, composed = found.states.new_zeros(sequences, longest - 1, width), found.chosen >= 0
+        compositions[composed] = found.states[num_leaves + found.chosen[composed]]
+        last = found.chosen.gather(1, (found.lengths[:, None] - 2).clamp(min=0)).squeeze(1)
+        self._roots = torch.where(last < 0, torch.arange(sequences) * longest, num_leaves + last)
+        return (found.states[self._roots], compositions, found.places), (compositions, *found)
+
+    def backward(self, kept: Any, gradients: Tensors) -> Tensors:
+        d_roots, d_compositions, _ = gradients
+        native = NativePairs(self._library, self._numbers, PairTensors(*kept[1:]))
         tensors, query = native.tensors, native.tensors.query
         new = tensors.states[-len(tensors.children) :]
         d_states = torch.zeros_like(tensors.states)
         if d_roots is not None:
-            d_states[ctx.roots] = d_roots
+            d_states[self._roots] = d_roots
         cell = Affine(*(each.detach().requires_grad_() for each in (tensors.weight, tensors.bias)))
         of_score = None  # the gradient of each pair's score by its children
         if tensors.temperature is not None:
@@ -82,8 +75,8 @@ class _Trees(torch.autograd.Function):
         for own, _, of in _parts(tensors, cell, d_chosen):
             for whole, part in zip(d_cell, torch.autograd.grad(own, [*cell], of), strict=True):
                 whole += part
-        d_leaves = d_states[: len(d_states) - len(new)].view(ctx.shape)
-        return None, d_leaves, *d_cell, d_scores @ new[:, : len(query)]
+        d_leaves = d_states[: len(d_states) - len(new)].view(self._shape)
+        return [d_leaves, *d_cell, d_scores @ new[:, : len(query)]]
 
 
 def _parts(

@@ -24,7 +24,7 @@ class NativeRun(ABC):
         """Return the outputs, and what is kept for the backward pass, such as an output with a gradient."""
 
     @abstractmethod
-    def backward(self, tensors: Any, kept: Any, gradients: Tensors) -> Tensors:
+    def backward(self, kept: Any, gradients: Tensors) -> Tensors:
         """Return the gradients of the tensors, from those of the outputs."""
 
 
@@ -70,14 +70,15 @@ class KeptRun(NativeRun):
         self.succeeded = self._state is not None
         if not self.train:
             self._forget()
-        return found, found
+        return found, [*found, *tensors]
 
-    def backward(self, tensors: Any, kept: Any, gradients: Tensors) -> Tensors:
+    def backward(self, kept: Any, gradients: Tensors) -> Tensors:
+        found, tensors = kept[: len(gradients)], kept[len(gradients) :]
         if self._state is None:
-            kept = self._run(tensors)
+            found = self._run(tensors)
         filled, first, in_parts = self.gradients(tensors, gradients)
         try:
-            self._library.backward(ctypes.c_void_p(self._state), self.problem(tensors, kept), filled)
+            self._library.backward(ctypes.c_void_p(self._state), self.problem(tensors, found), filled)
         finally:
             self._forget()
         return [*first, *(None if each is None else each.sum(0) for each in in_parts)]
@@ -102,13 +103,12 @@ class _Native(torch.autograd.Function):
     def forward(ctx: Any, run: NativeRun, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
         contiguous = [None if each is None else each.contiguous() for each in tensors]
         found, kept = run.forward(contiguous)
-        ctx.run, ctx.count = run, len(contiguous)
+        ctx.run = run
         ctx.set_materialize_grads(False)
-        save_for_backward(ctx, *contiguous, *kept)
+        save_for_backward(ctx, *kept)
         return tuple(found)
 
     @staticmethod
     @once_differentiable(remedy="set layer.engine to 'naive'")
     def backward(ctx: Any, saved: tuple[torch.Tensor | None, ...], *gradients: torch.Tensor | None) -> tuple[Any, ...]:
-        own = [None if each is None else each.contiguous() for each in saved]
-        return None, *ctx.run.backward(own[: ctx.count], own[ctx.count :], gradients)
+        return None, *ctx.run.backward([None if each is None else each.contiguous() for each in saved], gradients)

@@ -121,7 +121,7 @@ class _Run(NativeRun):
             **kept._asdict(),
         )
 
-    def forward(self, tensors: Any) -> tuple[tuple[torch.Tensor, ...], _Kept]:
+    def forward(self, tensors: Any) -> tuple[tuple[torch.Tensor, ...], Tensors]:
         leaves, weights = tensors[0], _Weights(*tensors[1:])
         lateral = weights.lateral
         sequences, longest, width = leaves.shape
@@ -139,10 +139,11 @@ class _Run(NativeRun):
             *(actions, chosen, tops, roots, made_of),
         )
         self._library.forward(self._problem(weights, kept))
-        return (nodes.flatten(0, 1).index_select(0, roots), kept.tracked, actions, chosen), kept
+        return (nodes.flatten(0, 1).index_select(0, roots), kept.tracked, actions, chosen), (*kept, *weights)
 
-    def backward(self, tensors: Any, kept: Any, gradients: Tensors) -> Tensors:
-        weights, kept, (d_roots, d_tracked) = _Weights(*tensors[1:]), _Kept(*kept), gradients[:2]
+    def backward(self, kept: Any, gradients: Tensors) -> Tensors:
+        count, (d_roots, d_tracked, *_) = len(_Kept._fields), gradients
+        kept, weights = _Kept(*kept[:count]), _Weights(*kept[count:])
         nodes, tracked, tops, made_of = kept.nodes, kept.tracked, kept.tops, kept.made_of
         size, tracker_size = nodes.shape[2] // 2, tracked.shape[2] // 2
         d_nodes, d_tracker_gates = torch.zeros_like(nodes), torch.zeros_like(kept.tracker_gates)
