@@ -9,8 +9,7 @@ import torch
 from treemem.checked_options import checked_choice, checked_flag, checked_scale
 from treemem.errors import RecipeError
 from treemem.nn.joining_encoder import JoiningEncoder, Vectors
-from treemem.nn.linear_state_leaves import LinearStateLeaves
-from treemem.nn.pair_cell import PairCell
+from treemem.nn.pair_cell import LinearStateLeaves, PairCell
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine

@@ -1,8 +1,28 @@
-"""The parameters of a Tree-LSTM of two children, for networks that find their trees pair by pair."""
+"""Parameters of networks whose nodes are states of a Tree-LSTM of two children."""
 
 from __future__ import annotations
 
 import torch
+
+from treemem.ops.affine import Affine, linear
+
+
+class LinearStateLeaves(torch.nn.Module):
+    """Leaves ``[h; c] = W e + b``."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.map = torch.nn.Linear(input_size, 2 * hidden_size)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        torch.nn.init.kaiming_normal_(self.map.weight)
+        torch.nn.init.zeros_(self.map.bias)
+
+    def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Return ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``."""
+        return linear(inputs, Affine.of(self.map))
 
 
 class PairCell(torch.nn.Module):

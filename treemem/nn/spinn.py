@@ -9,7 +9,7 @@ import torch
 from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import RecipeError
 from treemem.nn.joining_encoder import Vectors
-from treemem.nn.linear_state_leaves import LinearStateLeaves
+from treemem.nn.pair_cell import LinearStateLeaves
 from treemem.nn.transition_encoder import (
     Baseline,
     CreditedSteps,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
 from treemem.ops.beam_tree.sequences import BeamTrees, beam_trees
-from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 
 __all__ = ["BeamTreeWeights", "BeamTrees", "ChildrenScore", "beam_trees"]

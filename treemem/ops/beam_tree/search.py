@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from treemem.ops.affine import linear
-from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
+from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise, highest
 from treemem.ops.gated_recursive import new_nodes
 

@@ -9,11 +9,10 @@ from torch.nn import functional
 
 from treemem.device_copy import to_device
 from treemem.ops.affine import linear
-from treemem.ops.beam_tree.naive import naive_beams
+from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore, naive_beams
 from treemem.ops.beam_tree.needed import needed
 from treemem.ops.beam_tree.search import Search, search
 from treemem.ops.beam_tree.soft import soft_search
-from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise
 from treemem.ops.gated_recursive import gated_levels
 from treemem.ops.pair_by_pair import joining_steps

@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from treemem.device_copy import to_device_together
 from treemem.ops.affine import Affine, linear
+from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
 from treemem.ops.beam_tree.search import compose_beams, keep_ended
-from treemem.ops.beam_tree.weights import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise, highest
 from treemem.ops.gated_recursive import GatedCellWeights, gated_pairs
 from treemem.ops.row_table import RowTable

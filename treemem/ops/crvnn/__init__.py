@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from treemem.ops.crvnn.naive import naive_steps
+from treemem.ops.crvnn.naive import CRvNNWeights, NeighborEquation, Recursion, TransitionFeatures, naive_steps
 from treemem.ops.crvnn.sequences import continuous_recursion, recursion_of, with_ends
-from treemem.ops.crvnn.weights import CRvNNWeights, NeighborEquation, Recursion, TransitionFeatures
 
 __all__ = [
     "CRvNNWeights",

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from treemem.ops.crvnn.weights import EPSILON, CRvNNWeights, Ends
+from treemem.ops.crvnn.naive import EPSILON, CRvNNWeights, Ends
 from treemem.ops.native.run import KeptRun, Tensors, run_native
 from treemem.ops.native.structures import Filled, Structure, structured_library
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from treemem.ops.diora.naive import Chart, Charts, DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
 from treemem.ops.diora.parses import best_parses
 from treemem.ops.diora.sequences import inside_outside
-from treemem.ops.diora.weights import Chart, Charts, DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
 
 __all__ = [
     "Chart",

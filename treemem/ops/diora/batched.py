@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from treemem.device_copy import to_device
 from treemem.ops.affine import Affine, linear
+from treemem.ops.diora.naive import Chart, Charts, DIORAWeights, MLPWeights, PassWeights, empty_chart, unit
 from treemem.ops.diora.parses import spans_of
-from treemem.ops.diora.weights import Chart, Charts, DIORAWeights, MLPWeights, PassWeights, empty_chart, unit
 from treemem.ops.row_table import RowTable
 from treemem.ops.second_derivative import refuse_transforms
 

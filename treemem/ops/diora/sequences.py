@@ -6,8 +6,7 @@ import torch
 from torch.nn import functional
 
 from treemem.ops.diora.batched import batched_inside_outside
-from treemem.ops.diora.naive import naive_inside_outside
-from treemem.ops.diora.weights import Chart, Charts, DIORAWeights
+from treemem.ops.diora.naive import Chart, Charts, DIORAWeights, naive_inside_outside
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from treemem.ops.ordered_memory.sequences import (
-    OrderedMemorySteps,
-    checked_engine,
-    ordered_memory,
-    slot_contents,
-)
-from treemem.ops.ordered_memory.weights import (
+from treemem.ops.ordered_memory.naive import (
     NO_DROPOUT,
     Dropouts,
     LayerNormScoreWeights,
     OrderedMemoryWeights,
     PlainCellWeights,
     TanhScoreWeights,
+)
+from treemem.ops.ordered_memory.sequences import (
+    OrderedMemorySteps,
+    checked_engine,
+    ordered_memory,
+    slot_contents,
 )
 
 __all__ = [

@@ -12,8 +12,15 @@ import torch
 
 from treemem.ops.native.run import KeptRun, Tensors, run_native
 from treemem.ops.native.structures import Filled, Structure, structured_library
-from treemem.ops.ordered_memory.naive import PackedSteps, project, queries_of, slot_scores
-from treemem.ops.ordered_memory.weights import Dropouts, OrderedMemoryWeights, TanhScoreWeights
+from treemem.ops.ordered_memory.naive import (
+    Dropouts,
+    OrderedMemoryWeights,
+    PackedSteps,
+    TanhScoreWeights,
+    project,
+    queries_of,
+    slot_scores,
+)
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _SEQUENCES_PER_THREAD = 8  # fewer make products too small

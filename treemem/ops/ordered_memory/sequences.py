@@ -9,8 +9,7 @@ import torch
 from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.ops.ordered_memory.fused import fused
-from treemem.ops.ordered_memory.naive import naive, naive_steps
-from treemem.ops.ordered_memory.weights import NO_DROPOUT, Dropouts, OrderedMemoryWeights
+from treemem.ops.ordered_memory.naive import NO_DROPOUT, Dropouts, OrderedMemoryWeights, naive, naive_steps
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import Packing, checked_lengths
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treemem.ops.spinn.naive import REDUCE, SHIFT, Policy, SPINNWeights, TrackerWeights
 from treemem.ops.spinn.sequences import (
     PolicySteps,
     TransitionRun,
@@ -10,7 +11,6 @@ from treemem.ops.spinn.sequences import (
     run_transitions,
     transition_actions,
 )
-from treemem.ops.spinn.weights import REDUCE, SHIFT, Policy, SPINNWeights, TrackerWeights
 
 __all__ = [
     "REDUCE",

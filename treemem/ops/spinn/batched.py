@@ -8,7 +8,7 @@ import torch
 
 from treemem.ops.affine import Affine, linear
 from treemem.ops.row_table import RowTable
-from treemem.ops.spinn.weights import REDUCE, SHIFT, Policy, SPINNWeights
+from treemem.ops.spinn.naive import REDUCE, SHIFT, Policy, SPINNWeights
 from treemem.ops.tree_lstm import tree_lstm_step
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from treemem.ops.native.run import NativeRun, Tensors, run_native
 from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.spinn.batched import Problem
-from treemem.ops.spinn.weights import SPINNWeights
+from treemem.ops.spinn.naive import SPINNWeights
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _NODES_PER_THREAD = 256

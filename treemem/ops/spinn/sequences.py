@@ -16,9 +16,8 @@ from treemem.ops.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst, within
 from treemem.ops.spinn.batched import Problem, batched_transitions
-from treemem.ops.spinn.naive import Transitions, naive_transitions
+from treemem.ops.spinn.naive import REDUCE, SHIFT, Policy, SPINNWeights, Transitions, naive_transitions
 from treemem.ops.spinn.native import native_transitions
-from treemem.ops.spinn.weights import REDUCE, SHIFT, Policy, SPINNWeights
 
 
 class TransitionRun(NamedTuple):
