@@ -10,6 +10,7 @@ import torch
 from engine_parity import REFERENCE, assert_same, results
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem import RecipeError, Tree, Vocabulary
@@ -230,6 +231,22 @@ class PartOfAWeight(Mean):
         return {"h": functional.linear(children["h"].sum(1), weight)}
 
 
+class Counting(Mean):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.kinds: list[int] = []
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        self.kinds.append(kind)
+        return {"h": self.linear(children["h"].sum(1))}
+
+
+class Checkpointed(Mean):
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        h = children["h"].sum(1)
+        return {"h": checkpoint(lambda h: torch.tanh(self.linear(h)), h, use_reentrant=False)}
+
+
 class OfTheKind(Mean):
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -246,6 +263,8 @@ class OfTheKind(Mean):
             PartOfAWeight,
             r"part of a weight.*multiply by a whole weight.*test_users_cells.py, line \d+: return .*linear",
         ),
+        (Checkpointed, "checkpoint"),
+        (Counting, "writes to attributes"),
         (OfTheKind, "have different formulas"),
         (Sorting, r"the operation sort cannot be printed \(test_users_cells.py, line \d+: .*sort"),
         (Branching, "it decides by the numbers in a tensor"),
@@ -303,7 +322,67 @@ class ChangedInputs(Mean):
         return {"h": torch.tanh(first + self.linear(h.mul_(2)))}
 
 
-@pytest.mark.parametrize("cell", [TorchsCells, InTwoWays])
+class FrozenAndBuffers(Mean):
+    """Frozen parameters and buffers in products and beside them; writes into the result of a product."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.fixed, self.norm = nn.Linear(size, size).requires_grad_(False), nn.LayerNorm(size).requires_grad_(False)
+        self.register_buffer("scale", torch.linspace(0.5, 1, size))
+        self.register_buffer("matrix", torch.randn(size, size))
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        h = children["h"].sum(1)
+        h += x
+        h = self.linear(h)
+        h.tanh_()
+        return {"h": self.norm(self.fixed(h) * self.scale) + h @ self.matrix}
+
+
+class Several(Mean):
+    """Four states of several widths: a number, one without a dimension, and rows of a memory."""
+
+    def leaf(self, x: Tensor, kind: int) -> State:
+        return {
+            "h": x,
+            "depth": x.new_zeros(len(x), 1),
+            "size": x.new_ones(len(x)),
+            "rows": x.new_zeros(len(x), 2, x.shape[1]),
+        }
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        depth, size = children["depth"].amax(1) + 1, children["size"].sum(1) + 1
+        h = torch.tanh(self.linear(children["h"].sum(1)) / depth) / size[:, None]
+        rows = torch.cat([h[:, None], children["rows"].mean(1)[:, :1]], 1)
+        return {"h": h + rows.sum(1), "depth": depth, "size": size, "rows": rows}
+
+
+class SelfAttention(Mean):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.maps = nn.Linear(size, 3 * size)
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        q, k, v = self.maps(children["h"]).chunk(3, 2)
+        return {"h": torch.tanh((torch.softmax(q @ k.transpose(1, 2), 2) @ v).mean(1) + x)}
+
+
+class ByKind(Mean):
+    """A map of each kind, a weight of each position, and a tied weight."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.maps = nn.ModuleList(nn.Linear(size, size) for _ in VOCABULARY.kinds)
+        self.positions = nn.Parameter(torch.randn(max(ARITIES), size, size))
+        self.embedding = nn.Parameter(torch.randn(max(ARITIES), size))
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        h = children["h"] + self.embedding[: children["h"].shape[1]]
+        total = sum(functional.linear(each, own) for each, own in zip(h.unbind(1), self.positions, strict=False))
+        return {"h": torch.tanh(self.maps[kind](total) + torch.relu(self.linear(total)) @ self.linear.weight.t())}
+
+
+@pytest.mark.parametrize("cell", [TorchsCells, InTwoWays, FrozenAndBuffers, Several, SelfAttention, ByKind])
 def test_a_cell_of_many_sorts_equals_autograd(cell: type[Mean]) -> None:
     net = network(cell(3), 3)
     assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "")

@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from treemem.engines.printer.printed import PrintedStep, learned_by, parameter_of, printed, variables_of
+from treemem.engines.printer.printed import PrintedStep, formula_key, learned_by, parameter_of, printed, variables_of
 from treemem.engines.printer.rewritten import rewritten
 from treemem.engines.printer.symbolic import StepError, where
 from treemem.engines.printer.trace import StepShape, unnoticed
-from treemem.ops.cell import State
+from treemem.errors import CellError
+from treemem.ops.cell import State, checked_state
 
-_MOST_ENTRIES = 64  # of a parameter that may stack biases
 _MATMUL = (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.__matmul__)
+_MOST_ENTRIES = 64  # of a parameter that may stack biases
 
 
 class Part(NamedTuple):
@@ -82,6 +83,7 @@ class CutCell:
         return self.step, tuple((each.copies, each.gather, each.is_read) for each in self.products)
 
 
+_hooks_of_saved = torch._C._autograd._top_saved_tensors_default_hooks
 _cut: dict[Hashable, CutCell | StepError] = {}
 
 
@@ -104,6 +106,7 @@ def cut_cell(
 
     Raises:
         StepError: the formula cannot be printed.
+        CellError: it returns states that are not what the protocol says.
     """
     full_key = (key, arity, kind, tuple(states.items()), features)
     if full_key not in _cut:
@@ -111,6 +114,8 @@ def cut_cell(
             _cut[full_key] = _Cutting(cell, arity, kind, states, features).cut()
         except StepError as error:
             _cut[full_key] = error
+        except CellError:
+            raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             _cut[full_key] = StepError(f"it fails on rows of random numbers: {error}")  # or under autograd, with a word
     found = _cut[full_key]
@@ -137,11 +142,14 @@ class _Products(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self._known, self._given, self._until = known, given, until
+        self._hooks = _hooks_of_saved(False)
         self.found: list[tuple[Map, torch.Tensor]] = []
         self.versions: list[int] = []  # of the inputs, which may change later
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if _hooks_of_saved(False) != self._hooks:
+            raise StepError("a checkpoint within the cell, or another hook on saved tensors, cannot be printed")
         written = rewritten(func, args, kwargs)
         if written is not None:
             with self:
@@ -157,8 +165,8 @@ class _Products(TorchFunctionMode):
         if self._given is None:
             result = func(*args, **kwargs).detach().requires_grad_()
             result.number_of_product = number  # what follows ends here
-            return result
-        return self._given[number].view(*product[1].shape[:-1], -1)
+            return result.clone()  # which may be overwritten
+        return self._given[number].view(*product[1].shape[:-1], -1).clone()
 
     def _product(self, func: Any, *args: Any, **kwargs: Any) -> tuple[Map, torch.Tensor] | None:
         """The map and the inputs; None if it is not the product of inputs and a parameter."""
@@ -209,9 +217,14 @@ class _Cutting:
     def __init__(
         self, cell: torch.nn.Module, arity: int, kind: int, states: Mapping[str, tuple[int, ...]], features: int | None
     ) -> None:
-        self._cell, self._kind = copy.deepcopy(cell).double(), kind  # it may cast to the type of its weights
+        self._cell: Any = copy.deepcopy(cell).double()  # it may cast to the type of its weights
+        self._kind = kind
         self._shape = StepShape(arity, next(iter(states.values()))[-1], {}, states, features=features)
-        self._parameters = dict(self._cell.named_parameters())
+        self._parameters = {
+            name: value.requires_grad_()  # frozen ones and buffers are read like others
+            for name, value in (*self._cell.named_parameters(), *self._cell.named_buffers())
+            if value.is_floating_point()
+        }
         self._known = _known_parts(self._parameters)
 
     def cut(self) -> CutCell:
@@ -283,10 +296,17 @@ class _Cutting:
         with unnoticed(), _Products(self._known, None) as products:
             children = {name: like.new_ones(1, shape.arity, *size) for name, size in shape.states.items()}
             x = None if shape.features is None else like.new_ones(1, shape.features)
+            before = self._written()
             states = self._cell(children, x, self._kind)
-        if states.keys() != shape.states.keys():
-            raise StepError(f"it returned the states {sorted(states)}; the leaves have {sorted(shape.states)}")
+            if self._written() != before:
+                raise StepError("it writes to attributes or buffers of the cell, which C++ does not")
+            like_rows = {name: value[:, 0] for name, value in children.items()}
+            checked_state(states, like_rows, 1, self._cell, f"forward(..., {self._kind})")
         return products, [_end(each) for each in states.values()]
+
+    def _written(self) -> Hashable:
+        """What the cell may change in itself."""
+        return formula_key(self._cell), tuple((id(each), each._version) for each in self._cell.buffers())
 
     def _formula(
         self, learned: tuple[str, ...], groups: Sequence[Sequence[int]], widths: Sequence[int], until: int | None

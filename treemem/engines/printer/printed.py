@@ -181,6 +181,9 @@ def formula_key(cell: Any) -> Hashable:
             tuple((key, plain(value)) for key, value in vars(module).items() if key not in _OWN),
             tuple((key, None if value is None else value.shape) for key, value in module._parameters.items()),
             tuple((key, None if value is None else value.requires_grad) for key, value in module._parameters.items()),
+            tuple(
+                (key, None if value is None else (value.shape, value.dtype)) for key, value in module._buffers.items()
+            ),
         )
         for name, module in cell.named_modules()
     )

@@ -88,7 +88,8 @@ class SymbolicRun(TorchDispatchMode):
         if isinstance(values, torch.Tensor):
             if where(values) not in self._known:
                 raise StepError(
-                    "it reads a tensor that is not a learned parameter of the cell, or a weight other than in a product"
+                    "it reads a tensor that is not a learned parameter of the cell nor a buffer of floating-point "
+                    "numbers, or a weight without its gradient"
                 )
             return self._known[where(values)]
         if isinstance(values, (np.ndarray, np.int64)) and values.dtype == np.int64:
