@@ -117,7 +117,7 @@ class LSTMStack(torch.nn.Module):
         back = order.argsort()
         hidden, cell = (each.index_select(0, order) for each in state)
         packed = packing.packed(inputs)
-        if runs_in_cpp(len(packed), [packed, hidden, cell, *weights]):
+        if runs_in_cpp("LSTM", len(packed), [packed, hidden, cell, *weights]):
             begin = ControllerState.of(hidden, cell)
             found = run_controller("LSTM", packed, packing.sizes, begin, ControllerWeights.of(weights))
             h, hidden, cell = found.states, found.last.hidden, found.last.cell

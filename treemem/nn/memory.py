@@ -418,7 +418,7 @@ class SuperpositionStack(Memory):
             and value.dim() == 3
             and value.shape[2] > 0
             and all(each.shape == value.shape[:2] for each in given)
-            and runs_in_cpp(push.numel(), [value, *given], Superposition.source)
+            and runs_in_cpp(None, push.numel(), [value, *given], Superposition.source)
         )
         if not whole:
             return super().forward(value, *given)

@@ -505,7 +505,7 @@ def _run_in_cpp(
     count, sources = len(of_each), () if memory is None else (memory.source,)
     numbers = [*of_each, *weights, *filter(torch.is_floating_point, of_memory)]
     tokens = inputs.shape[0] * inputs.shape[1]
-    if inputs.device.type != "cpu" or not runs_in_cpp(tokens, numbers, *sources):
+    if inputs.device.type != "cpu" or not runs_in_cpp(name, tokens, numbers, *sources):
         return None
 
     def run(inputs: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:

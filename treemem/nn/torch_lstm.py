@@ -30,7 +30,7 @@ def run_lstm(
     fits = state is None or all(each.shape == (layers, count, lstm.hidden_size) for each in state)
     if plain and fits and not (sequences.sorted_indices is not None or lstm._forward_hooks or lstm._forward_pre_hooks):
         state = (data.new_zeros(layers, count, lstm.hidden_size),) * 2 if state is None else state
-        if runs_in_cpp(len(data), [data, *lstm.parameters(), *state]):
+        if runs_in_cpp("LSTM", len(data), [data, *lstm.parameters(), *state]):
             return _run_in_cpp(lstm, data, batch_sizes, state)
     if lstm.training or not torch.is_grad_enabled():
         return lstm(sequences, state)

@@ -15,22 +15,33 @@ _START = {"sum": "0", "largest": "std::numeric_limits<T>::lowest()"}
 
 def cpp_source(step: StepProgram) -> str:
     """Return the source of a step: the functions ``forward``, ``backward`` and ``scratch``."""
-    adds = ADDED if step.shape.inputs is None else (*ADDED, "d_product")
-    forward, backward = _Function(step.forward, step.kept, adds), _Function(step.backward, {}, adds)
+    functions, vectors = _functions(step)
     return "\n".join(
         [
             "// Printed from the formula of a cell.",
             "",
             '#include "step.h"',
             "",
-            *forward.definition("forward"),
+            *functions,
             "",
-            *backward.definition("backward"),
-            "",
-            f"STEP(forward_step, backward_step, {max(forward.saved_vectors, backward.saved_vectors)})",
+            f"STEP(forward_step, backward_step, {vectors})",
             "",
         ]
     )
+
+
+def cpp_macro(macro: str, step: StepProgram) -> str:
+    """Return a step as a macro for the compiler: ``forward_step``, ``backward_step`` and ``kScratch``."""
+    functions, vectors = _functions(step)
+    return " ".join([f"{macro}=constexpr int64_t kScratch = {vectors};", *functions])
+
+
+def _functions(step: StepProgram) -> tuple[list[str], int]:
+    """The lines of both functions, and how many vectors they keep in ``scratch``."""
+    adds = ADDED if step.shape.inputs is None else (*ADDED, "d_product")
+    forward, backward = _Function(step.forward, step.kept, adds), _Function(step.backward, {}, adds)
+    lines = [*forward.definition("forward"), "", *backward.definition("backward")]
+    return lines, max(forward.saved_vectors, backward.saved_vectors)
 
 
 class _Function:

@@ -58,6 +58,11 @@ class SymbolicRun(TorchDispatchMode):
         StepError: in the block, at an operation that cannot be printed.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Let torch not import its compiler, which takes seconds."""
+        return False
+
     def __init__(self, program: Program, D: int) -> None:
         super().__init__()
         self.program, self.D, self._base = program, D, D + 1

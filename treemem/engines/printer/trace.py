@@ -85,7 +85,7 @@ class _Leaf(NamedTuple):
 def unnoticed() -> Iterator[None]:
     """A block that draws random numbers and runs autograd without a trace: neither seeds nor checkpoints notice it."""
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad(), hooks:
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad(), hooks:
         yield
 
 

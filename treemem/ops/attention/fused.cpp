@@ -8,7 +8,6 @@ struct MemoryGradients { MEMORY_GRADIENTS };
 
 namespace {
 
-template <class Controller>
 struct Attention {
   const int64_t S;
   const Fields& fields;
@@ -63,8 +62,4 @@ struct Attention {
 
 }  // namespace
 
-extern "C" {
-RUNS(RNN, Attention)
-RUNS(LSTM, Attention)
-RUNS(GRU, Attention)
-}
+RUN(Attention)

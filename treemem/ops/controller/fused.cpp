@@ -8,7 +8,6 @@ struct MemoryGradients { MEMORY_GRADIENTS };
 
 namespace {
 
-template <class Controller>
 struct Nothing {
   struct Buffers {
     explicit Buffers(const Nothing&) {}
@@ -22,8 +21,4 @@ struct Nothing {
 
 }  // namespace
 
-extern "C" {
-RUNS(RNN, Nothing)
-RUNS(LSTM, Nothing)
-RUNS(GRU, Nothing)
-}
+RUN(Nothing)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from treemem.errors import GraphError
+from treemem.ops.controller.step import STEPS
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native.structures import Structure, structured_library
 from treemem.ops.second_derivative import once_differentiable, refuse_transforms, save_for_backward
@@ -27,14 +28,15 @@ _WHAT, _REMEDY = (
 # the state before and what was read before are added by products. A map of the new state gives the memory's controls.
 _PROBLEM = Structure(  # sequences are sorted by length, longest first
     "PROBLEM",
-    "int64_t threads, num_steps, num_tokens, hidden_size",
+    "int64_t threads, num_steps, num_tokens, hidden_size, cell_size",  # the latter 0 but for an LSTM
+    "int64_t num_blocks, num_products",  # 0 without a controller; products with the state add to the last blocks
     "int64_t read_size, control_size",  # 0 without a memory
     "const int64_t *sizes",  # [num_steps], sequences of each step, not ascending
     "const int64_t *tokens",  # [num_steps], the number of the first token of each step
     "const int64_t *shares",  # [threads + 1], where the sequences of each thread begin
     "const REAL *of_state, *of_read",  # [products, hidden_size], [products, read_size]
     "const REAL *of_control, *control_bias",  # [control_size, hidden_size], [control_size]
-    "const REAL *hidden, *cell, *read",  # [sequences, ...], before the first step; `cell` is that of an LSTM
+    "REAL *hidden, *cell, *read",  # [sequences, ...], before the first step; `cell` is that of an LSTM
     "REAL *hidden_after, *cell_after, *read_after",  # after the last one; as before if a sequence has none
     "REAL *blocks",  # [num_tokens, blocks], become what the backward pass needs
     "REAL *states, *cells, *controls, *reads",  # [num_tokens, ...]
@@ -176,19 +178,30 @@ class ControllerRun(NamedTuple):
     memory: tuple[torch.Tensor, ...]
 
 
-def runs_in_cpp(tokens: int, tensors: Iterable[torch.Tensor], source: MemorySource = _Nothing.source) -> bool:
+def runs_in_cpp(
+    controller: ControllerName | None,
+    tokens: int,
+    tensors: Iterable[torch.Tensor],
+    source: MemorySource = _Nothing.source,
+) -> bool:
     """Return whether a run over so many tokens can be C++; it must be enough to be worth it.
 
     Args:
+        controller: which cell it is; None if the controls are known.
         tokens: of all sequences together.
         tensors: all that it reads but lengths.
         source: of the memory.
     """
-    return tokens >= _LEAST_TOKENS and not torch.compiler.is_compiling() and _library(source, tensors) is not None
+    return (
+        tokens >= _LEAST_TOKENS
+        and not torch.compiler.is_compiling()
+        and _library(controller, source, tensors) is not None
+    )
 
 
-def _library(source: MemorySource, tensors: Iterable[torch.Tensor]) -> Any:
-    return structured_library(source.file, tensors, _PROBLEM, _GRADIENTS, source.fields, source.gradients)
+def _library(controller: ControllerName | None, source: MemorySource, tensors: Iterable[torch.Tensor]) -> Any:
+    step = STEPS[controller or "RNN"].printed  # without a controller none is called
+    return structured_library(source.file, tensors, _PROBLEM, _GRADIENTS, source.fields, source.gradients, step)
 
 
 def run_controller(
@@ -239,7 +252,7 @@ def run_known(controls: torch.Tensor, sizes: list[int], read: torch.Tensor, memo
     size, width = controls.shape[1], read.shape[1]
     shapes = ((0, size), (0,), (0, 0), (0, width), (size, 0), (size,))
     maps = tuple(read.new_empty(shape) for shape in shapes)
-    return _run("Known", controls, sizes, ControllerState(nothing, read.new_empty(0), read), maps, memory)
+    return _run(None, controls, sizes, ControllerState(nothing, read.new_empty(0), read), maps, memory)
 
 
 def _check(
@@ -269,7 +282,7 @@ def _check(
 
 
 def _run(
-    controller: str,
+    controller: ControllerName | None,
     inputs: torch.Tensor,
     sizes: list[int],
     first: ControllerState,
@@ -312,7 +325,7 @@ class _Run(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        controller: str,
+        controller: ControllerName | None,
         memory: ControlledMemory,
         sizes: list[int],
         keeps: bool,
@@ -328,13 +341,13 @@ class _Run(torch.autograd.Function):
         control_bias: torch.Tensor,
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        library = _library(memory.source, [inputs])
+        library = _library(controller, memory.source, [inputs])
         if library is None:
             raise RuntimeError(f"{_WHAT} cannot run here; see treemem.ops.controller.runs_in_cpp")
         tokens, size, products, controls = len(inputs), hidden.shape[1], len(of_input), len(of_control)
         widths = (len(bias), size, size if len(cell) else 0, controls, read.shape[1])
         blocks, *made = (empty_rows(inputs, tokens, width) for width in widths)
-        if controller == "Known":
+        if controller is None:
             made[2] = inputs
         else:
             torch.addmm(bias[:products], inputs, of_input.t(), out=blocks[:, :products])
@@ -351,12 +364,15 @@ class _Run(torch.autograd.Function):
         first_tokens = [*accumulate(sizes[:-1], initial=0)]
         shares = shares_of_threads(sizes, threads)
         numbers = torch.tensor([*sizes, *first_tokens, *shares], dtype=torch.int64, device="cpu")
-        ctx.library, ctx.controller, ctx.sizes = library, controller, sizes
+        ctx.library, ctx.sizes = library, sizes
         ctx.numbers = {
             "threads": threads,
             "num_steps": len(sizes),
             "num_tokens": tokens,
             "hidden_size": size,
+            "cell_size": widths[2],
+            "num_blocks": STEPS[controller].blocks if controller else 0,
+            "num_products": STEPS[controller].products if controller else 0,
             "read_size": read.shape[1],
             "control_size": controls,
         }
@@ -429,5 +445,4 @@ def _call(
     """Call C++ with what the run and the memory have."""
     sizes, tokens, shares = numbers.tensor_split([len(ctx.sizes), 2 * len(ctx.sizes)])
     problem = _PROBLEM(**ctx.numbers, sizes=sizes, tokens=tokens, shares=shares, **own._asdict())
-    function = getattr(ctx.library, f"{name}_{ctx.controller}")
-    function(problem, ctx.memory.source.fields(**fields), *gradients)
+    getattr(ctx.library, name)(problem, ctx.memory.source.fields(**fields), *gradients)

@@ -14,7 +14,12 @@
 #include "errors.h"
 #include "numerics.h"
 #include "packed.h"
-#include "recurrent_step.h"
+#include "step.h"
+
+// The step of the controller, printed from ops/controller/step.py.
+namespace controller {
+CONTROLLER_STEP
+}
 
 // Both are declared in ops/controller/run.py.
 struct Problem { PROBLEM };
@@ -23,14 +28,6 @@ struct Gradients { GRADIENTS };
 namespace {
 
 using T = REAL;
-
-struct Known {  // no controller: the controls are given
-  static constexpr int64_t kBlocks = 0, kProducts = 0, kFirst = 0;
-  static constexpr bool kCell = false;
-
-  static void forward(int64_t, T*, const T*, const T*, T*, T*) {}
-  static void backward(int64_t, const T*, const T*, const T*, const T*, const T*, T*, T*, T*) {}
-};
 
 // Where a run is. `token` is the number of the row's token.
 struct Place {
@@ -57,43 +54,46 @@ struct States {
 // A memory has `Buffers`, memory of a thread's own, made from it, and
 //   void forward(Place, T* control, T* readout, Buffers&) const
 //   void backward(Place, const T* control, const T* d_readout, T* d_control, Buffers&) const
-template <class Controller, class Memory>
+template <class Memory>
 struct Run {
-  static constexpr bool kControlled = Controller::kBlocks > 0;
   const Problem& p;
   const Memory& memory;
-  const int64_t H, R, C, B;
+  const int64_t H, Z, R, C, B, P;  // widths of h, c, what is read, controls, blocks, and those that h adds to
 
   Run(const Problem& problem, const Memory& memory)
-      : p(problem), memory(memory), H(p.hidden_size), R(p.read_size), C(p.control_size), B(Controller::kBlocks * H) {}
+      : p(problem), memory(memory), H(p.hidden_size), Z(p.cell_size), R(p.read_size), C(p.control_size),
+        B(p.num_blocks * H), P(p.num_products * H) {}
 
   // What products take: the weights, or for the backward pass their transposes.
   struct Weights {
     const Packed<T> of_state, of_read, of_control;
 
     Weights(const Run& run, bool backward)
-        : of_state(packed_map(run.H, Controller::kProducts * run.H, run.p.of_state, run.H, backward)),
-          of_read(packed_map(run.R, Controller::kProducts * run.H, run.p.of_read, run.R, backward)),
+        : of_state(packed_map(run.H, run.P, run.p.of_state, run.H, backward)),
+          of_read(packed_map(run.R, run.P, run.p.of_read, run.R, backward)),
           of_control(packed_map(run.H, run.C, run.p.of_control, run.H, backward)) {}
   };
 
-  static int64_t of_cell(int64_t number) { return Controller::kCell ? number : 0; }
-
   void forward(int64_t first, int64_t last, const Weights& weights) const {
-    const T *before = p.hidden, *cells_before = p.cell, *reads_before = p.read;
+    T *before = p.hidden, *cells_before = p.cell;
+    const T* reads_before = p.read;
     typename Memory::Buffers buffers(memory);
+    StepRow<T, 1> own;
     for (int64_t t = 0; t < p.num_steps && first < p.sizes[t]; ++t) {
       const int64_t token = p.tokens[t];
       const int64_t end = std::min(last, p.sizes[t]), next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0, count = end - first;
       T *blocks = p.blocks + token * B, *states = p.states + token * H, *reads = p.reads + token * R;
-      T *cells = p.cells + of_cell(token * H), *controls = p.controls + token * C;
-      if constexpr (kControlled) {
+      T *cells = p.cells + token * Z, *controls = p.controls + token * C;
+      if (B) {
         T* block = blocks + first * B;
-        multiply(count, before + first * H, H, weights.of_state, block + Controller::kFirst * H, B, true);
+        multiply(count, static_cast<const T*>(before) + first * H, H, weights.of_state, block + B - P, B, true);
         if (R) multiply(count, reads_before + first * R, R, weights.of_read, block, B, true);
-        for (int64_t row = first; row < end; ++row)
-          Controller::forward(H, blocks + row * B, before + row * H, cells_before + of_cell(row * H), states + row * H,
-                              cells + of_cell(row * H));
+        for (int64_t row = first; row < end; ++row) {
+          own.products[0] = blocks + row * B;
+          own.child[0][0] = before + row * H, own.child[1][0] = cells_before + row * Z;
+          own.states[0] = states + row * H, own.states[1] = cells + row * Z;
+          controller::forward_step(own, H);
+        }
         if (C) {
           for (int64_t row = first; row < end; ++row) std::copy_n(p.control_bias, C, controls + row * C);
           multiply(count, static_cast<const T*>(states) + first * H, H, weights.of_control, controls + first * C, C, true);
@@ -105,7 +105,7 @@ struct Run {
         if (!ends) continue;
         std::copy_n(states + row * H, H, p.hidden_after + row * H);
         std::copy_n(reads + row * R, R, p.read_after + row * R);
-        if (Controller::kCell) std::copy_n(cells + row * H, H, p.cell_after + row * H);
+        std::copy_n(cells + row * Z, Z, p.cell_after + row * Z);
       }
       before = states, cells_before = cells, reads_before = reads;
     }
@@ -114,14 +114,17 @@ struct Run {
   void backward(int64_t first, int64_t last, const Weights& weights, const Gradients& g) const {
     T *d_states = g.hidden, *d_cells = g.cell, *d_reads = g.read;
     typename Memory::Buffers buffers(memory);
+    StepRow<T, 1> own;
+    const Buffer<T> d_own(H + Z);
+    own.d_states[0] = d_own.get(), own.d_states[1] = d_own.get() + H;
     for (int64_t t = p.num_steps - 1; t >= 0; --t) {
       const int64_t token = p.tokens[t], token_before = t ? p.tokens[t - 1] : 0;
       const int64_t end = std::min(last, p.sizes[t]), next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0, count = end - first;
       if (count <= 0) continue;
-      const T* before = t ? p.states + token_before * H : p.hidden;
-      const T* cells_before = t ? p.cells + of_cell(token_before * H) : p.cell;
-      const T *states = p.states + token * H, *cells = p.cells + of_cell(token * H);
-      const T *blocks = p.blocks + token * B, *controls = p.controls + token * C;
+      T* before = t ? p.states + token_before * H : p.hidden;
+      T* cells_before = t ? p.cells + token_before * Z : p.cell;
+      T *states = p.states + token * H, *cells = p.cells + token * Z, *blocks = p.blocks + token * B;
+      const T* controls = p.controls + token * C;
       T *d_blocks = g.blocks + token * B, *d_controls = g.controls + token * C;
       for (int64_t row = first; row < end; ++row) {
         if (g.states) add(d_states + row * H, g.states + (token + row) * H, H);
@@ -131,16 +134,26 @@ struct Run {
                           buffers);
         std::fill_n(d_reads + row * R, R, T(0));
       }
-      if constexpr (kControlled) {
+      if (B) {
         if (C) multiply(count, static_cast<const T*>(d_controls) + first * C, C, weights.of_control, d_states + first * H, H, true);
-        for (int64_t row = first; row < end; ++row)
-          Controller::backward(H, blocks + row * B, before + row * H, cells_before + of_cell(row * H), states + row * H,
-                               cells + of_cell(row * H), d_states + row * H, d_cells + of_cell(row * H), d_blocks + row * B);
+        for (int64_t row = first; row < end; ++row) {
+          own.products[0] = blocks + row * B, own.d_products[0] = d_blocks + row * B;
+          own.child[0][0] = before + row * H, own.child[1][0] = cells_before + row * Z;
+          own.states[0] = states + row * H, own.states[1] = cells + row * Z;
+          own.d_child[0][0] = d_states + row * H, own.d_child[1][0] = d_cells + row * Z;
+          move(own.d_child[0][0], own.d_states[0], H), move(own.d_child[1][0], own.d_states[1], Z);
+          controller::backward_step(own, H);
+        }
         const T* d_block = d_blocks + first * B;
-        multiply(count, d_block + Controller::kFirst * H, B, weights.of_state, d_states + first * H, H, true);
+        multiply(count, d_block + B - P, B, weights.of_state, d_states + first * H, H, true);
         if (R) multiply(count, d_block, B, weights.of_read, d_reads + first * R, R, false);
       }
     }
+  }
+
+  static void move(T* from, T* to, int64_t count) {
+    std::copy_n(from, count, to);
+    std::fill_n(from, count, T(0));
   }
 
   // Calls a function with the first and the last row of each thread.
@@ -162,19 +175,20 @@ struct Run {
 
 }  // namespace
 
-// The functions of a memory with a controller: Memory<Controller> is made from what fused.py of the memory gives, and for
-// the backward pass from the gradients too.
-#define RUNS(controller, memory)                                                                               \
-  const char* forward_##controller(const Problem* p, const Fields* fields) {                                   \
-    return error_of([&] {                                                                                      \
-      const memory<controller> own(*p, *fields, nullptr);                                                      \
-      Run<controller, memory<controller>>(*p, own).forward();                                                  \
-    });                                                                                                        \
-  }                                                                                                            \
-  const char* backward_##controller(const Problem* p, const Fields* fields, const Gradients* g,                \
-                                    const MemoryGradients* d) {                                                \
-    return error_of([&] {                                                                                      \
-      const memory<controller> own(*p, *fields, d);                                                            \
-      Run<controller, memory<controller>>(*p, own).backward(*g);                                               \
-    });                                                                                                        \
+// The functions of a memory: it is made from what fused.py of the memory gives, and for the backward pass from the
+// gradients too.
+#define RUN(Memory)                                                                                                   \
+  extern "C" {                                                                                                        \
+  const char* forward(const Problem* p, const Fields* fields) {                                                       \
+    return error_of([&] {                                                                                             \
+      const Memory own(*p, *fields, nullptr);                                                                         \
+      Run<Memory>(*p, own).forward();                                                                                 \
+    });                                                                                                               \
+  }                                                                                                                   \
+  const char* backward(const Problem* p, const Fields* fields, const Gradients* g, const MemoryGradients* d) {        \
+    return error_of([&] {                                                                                             \
+      const Memory own(*p, *fields, d);                                                                               \
+      Run<Memory>(*p, own).backward(*g);                                                                              \
+    });                                                                                                               \
+  }                                                                                                                   \
   }

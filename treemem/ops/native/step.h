@@ -27,6 +27,18 @@ struct Row {
   T* scratch;                       // as many vectors as the step says
 };
 
+// A row with the children that a driver sets.
+template <typename T, int arity>
+struct StepRow : Row<T> {
+  T *child[kMostStates][arity], *d_child[kMostStates][arity];
+
+  StepRow() : Row<T>() {
+    for (int state = 0; state < kMostStates; ++state)
+      this->children[state] = child[state], this->d_children[state] = d_child[state];
+  }
+  StepRow(const StepRow&) = delete;
+};
+
 // As torch: NaN if either is.
 template <typename T>
 inline T larger(T a, T b) {

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from treemem.ops.native import TYPE_NAMES, native_library
+from treemem.ops.native import TYPE_NAMES, native_library, why_not_native
 
 _DTYPES = {
     "int64_t": (torch.int64,),
@@ -20,6 +20,17 @@ _DTYPES = {
     "REAL": (torch.float32, torch.float64),
 }
 _NUMBERS = {"int64_t": "q", "double": "d"}  # the letters of the module struct
+
+
+class Defined(Protocol):
+    """What the compiler takes from Python: a structure or a printed step.
+
+    Attributes:
+        definition: a macro with its text.
+    """
+
+    @property
+    def definition(self) -> str: ...
 
 
 class Filled(bytes):
@@ -87,11 +98,12 @@ class Structure:
         return filled
 
 
-def structured_library(source: Path, tensors: Iterable[torch.Tensor], *structures: Structure) -> ctypes.CDLL | None:
-    """Return :func:`treemem.ops.native.native_library` of a source that reads these structures.
+def structured_library(source: Path, tensors: Iterable[torch.Tensor], *defined: Defined) -> ctypes.CDLL | None:
+    """Return :func:`treemem.ops.native.native_library` of a source that reads these structures and calls these steps.
 
     ``REAL`` is the type of the tensors there.
     """
-    first, *others = tensors
-    real = TYPE_NAMES.get(first.dtype)
-    return native_library(source, [first, *others], f"REAL={real}", *(each.definition for each in structures))
+    read = list(tensors)
+    if why_not_native(read) is not None:
+        return None
+    return native_library(source, read, f"REAL={TYPE_NAMES[read[0].dtype]}", *(each.definition for each in defined))

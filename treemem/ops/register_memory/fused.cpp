@@ -154,7 +154,6 @@ struct Address {
   }
 };
 
-template <class Controller>
 struct Registers {
   const Problem& p;
   const Fields& f;
@@ -205,7 +204,7 @@ struct Registers {
   }
 
   void forward(Place at, T* control, T* readout, Buffers& buffers) const {
-    if (Controller::kBlocks) activate(control);
+    if (p.num_blocks) activate(control);
     T *old = states.before(at), *now = states.after(at), *written = buffers.written.get();
     addresses(control, old, at.row, buffers);
     choose(buffers.read.weights.get(), all, read_weights(now));
@@ -264,7 +263,7 @@ struct Registers {
     std::copy_n(d_written + f.key_size, V, d_control);
     std::copy_n(d_written, f.key_size, d_control + key());
     if (f.erases) std::copy_n(d_erased, W, d_control + this->erased());
-    if (!Controller::kBlocks) return;
+    if (!p.num_blocks) return;
     for (int64_t i = 0; i < V; ++i) d_control[i] *= T(1) - control[i] * control[i];
     for (int64_t i = key(); i < this->erased(); ++i) d_control[i] *= T(1) - control[i] * control[i];
     for (int64_t i = this->erased(); i < p.control_size; ++i) d_control[i] *= control[i] * (T(1) - control[i]);
@@ -281,8 +280,4 @@ struct Registers {
 
 }  // namespace
 
-extern "C" {
-RUNS(RNN, Registers)
-RUNS(LSTM, Registers)
-RUNS(GRU, Registers)
-}
+RUN(Registers)

@@ -20,7 +20,6 @@ struct Order {
   int64_t operator[](int64_t k) const { return nearest + k * step; }
 };
 
-template <class Controller>
 struct Strengths {
   const Problem& p;
   const Fields& f;
@@ -59,7 +58,7 @@ struct Strengths {
   }
 
   void forward(Place at, T* control, T* readout, Buffers&) const {
-    if (Controller::kBlocks)
+    if (p.num_blocks)
       for (int64_t i = 0; i < p.control_size; ++i)
         control[i] = i < ends * V ? hyperbolic_tangent(control[i]) : sigmoid(control[i]);
     const T *pushes = control + ends * V, *pops = pushes + ends, *old = states.before(at);
@@ -124,7 +123,7 @@ struct Strengths {
       strengths = between;
     }
     of_pops[0] = pop_backward(old, strengths, order(0, at.step), items, pops[0], d);
-    if (!Controller::kBlocks) return;
+    if (!p.num_blocks) return;
     for (int64_t i = 0; i < p.control_size; ++i)
       d_control[i] *= i < ends * V ? T(1) - control[i] * control[i] : control[i] * (T(1) - control[i]);
   }
@@ -169,8 +168,4 @@ struct Strengths {
 
 }  // namespace
 
-extern "C" {
-RUNS(RNN, Strengths)
-RUNS(LSTM, Strengths)
-RUNS(GRU, Strengths)
-}
+RUN(Strengths)

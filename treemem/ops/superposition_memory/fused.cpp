@@ -14,12 +14,11 @@ struct MemoryGradients { MEMORY_GRADIENTS };
 
 namespace {
 
-template <class Controller>
 struct Superposition {
-  static constexpr bool kControlled = Controller::kBlocks > 0;
   const Fields& f;
   const MemoryGradients* gradients;
   const int64_t V, readable;
+  const bool is_controlled;
   const T empty;
 
   struct Buffers {
@@ -30,7 +29,8 @@ struct Superposition {
   };
 
   Superposition(const Problem& p, const Fields& fields, const MemoryGradients* gradients)
-      : f(fields), gradients(gradients), V(f.value_size), readable(p.read_size / V), empty(f.empty) {}
+      : f(fields), gradients(gradients), V(f.value_size), readable(p.read_size / V), is_controlled(p.num_blocks),
+        empty(f.empty) {}
 
   // Rows that can differ from empty ones after so many steps.
   int64_t rows(int64_t steps) const { return std::min(f.depth, f.rows_before + steps); }
@@ -56,7 +56,7 @@ struct Superposition {
   }
 
   void forward(Place at, T* control, T* readout, Buffers& buffers) const {
-    if (kControlled) activate(control);
+    if (is_controlled) activate(control);
     fill(at, control, buffers.entries.get());
     const T push = control[V], pop = control[V + 1], no_op = f.actions == 3 ? control[V + 2] : T(0);
     const T *pushed = buffers.entries.get(), *same = pushed + V, *popped = same + V;
@@ -86,7 +86,7 @@ struct Superposition {
     const T of_actions[3] = {of_push, of_pop, of_no_op};
     for (int64_t i = 0; i < V; ++i) d_control[i] = push * d[i];
     std::copy_n(of_actions, f.actions, d_control + V);
-    if (kControlled) {
+    if (is_controlled) {
       softmax_backward(control + V, d_control + V, f.actions);
       for (int64_t i = 0; i < V; ++i) d_control[i] *= control[i] * (T(1) - control[i]);
     }
@@ -98,9 +98,4 @@ struct Superposition {
 
 }  // namespace
 
-extern "C" {
-RUNS(Known, Superposition)
-RUNS(RNN, Superposition)
-RUNS(LSTM, Superposition)
-RUNS(GRU, Superposition)
-}
+RUN(Superposition)
