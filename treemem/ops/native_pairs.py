@@ -8,15 +8,18 @@ from typing import NamedTuple
 
 import torch
 
+from treemem.engines.printer.driven import DrivenStep
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
 from treemem.ops.native.structures import Filled, Structure, structured_library
+from treemem.ops.tree_lstm import tree_lstm_step
+from treemem.ops.tree_lstm.printed import State, tree_lstm_of_two
 
 _SOURCE = Path(__file__).parent / "native" / "pair_by_pair.cpp"
 _NODES_PER_THREAD = 64
 _PROBLEM = Structure(
     "PROBLEM",
-    "int64_t sequences, longest, hidden_size, num_threads, bounded",
+    "int64_t sequences, longest, hidden_size, num_threads",
     "const double *temperature",  # of the probabilities of the choices; null: they have none
     "const int64_t *lengths",  # longest first, [sequences]
     "const REAL *weight, *bias, *query",
@@ -36,6 +39,14 @@ _GRADIENTS = Structure(
     "const REAL *of_score",  # gradients of the children by the pair's score, [pairs, 2, 2 * hidden_size], or null
     "REAL *scores, *pairs",  # [pairs], begin with 0; of the pairs that were chosen, [pairs, 2 * hidden_size]
 )
+
+
+def _bounded_step(products: State, children: State) -> State:
+    hidden, cell = tree_lstm_step(products["gates"], children["c"])
+    return {"h": hidden, "c": cell.tanh()}
+
+
+_BOUNDED_STEP = DrivenStep("TREE_LSTM_STEP", _bounded_step, {"gates": 5}, "hc", 2)
 
 
 class PairTensors(NamedTuple):
@@ -141,7 +152,7 @@ def native_pairs(
         bounded: whether a node hands ``tanh(c)`` to its parent instead of ``c``.
     """
     tensors = [leaves, cell.weight, cell.bias, query]
-    library = structured_library(_SOURCE, tensors, _PROBLEM, _GRADIENTS)
+    library = structured_library(_SOURCE, tensors, _PROBLEM, _GRADIENTS, _BOUNDED_STEP if bounded else tree_lstm_of_two)
     if library is None or leaves.shape[1] < 2:
         return None
     sequences, longest, width = leaves.shape
@@ -173,7 +184,6 @@ def native_pairs(
         "longest": longest,
         "hidden_size": width // 2,
         "num_threads": threads,
-        "bounded": bounded,
     }
     native = NativePairs(library, numbers, found)
     native.forward()

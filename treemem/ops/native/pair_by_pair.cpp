@@ -14,7 +14,12 @@
 
 #include "errors.h"
 #include "packed.h"
-#include "tree_lstm_step.h"
+#include "step.h"
+
+// The step of the cell for two children, printed from tree_lstm/step.py.
+namespace tree_lstm {
+TREE_LSTM_STEP
+}
 
 // Both are declared in native_pairs.py.
 struct Problem { PROBLEM };
@@ -36,9 +41,8 @@ struct Sequence {
 class Group {
  public:
   Group(const Problem& p, int64_t thread)
-      : p(p), L(p.longest), H(p.hidden_size), W(2 * H), G(5 * H), first(p.sequences * L), step_of_cell(H, p.bounded),
-        states(p.states), gates(p.gates), scores(p.scores),
-        probability(p.probability) {
+      : p(p), L(p.longest), H(p.hidden_size), W(2 * H), G(5 * H), first(p.sequences * L), states(p.states), gates(p.gates),
+        scores(p.scores), probability(p.probability) {
     int64_t pair = 0, choice = 0;
     for (int64_t number = 0; number < p.sequences; ++number) {
       const int64_t n = p.lengths[number];
@@ -79,18 +83,16 @@ class Group {
         if (step + 1 < s.length) here.push_back(&s);
       const int64_t rows = static_cast<int64_t>(here.size());
       T *d_gates = memory.take<T>(rows * G), *d_hidden = memory.take<T>(rows * W);
-      T *d_cells = memory.take_zero<T>(rows * W), *d_new = memory.take<T>(H);
+      T* d_cells = memory.take_zero<T>(rows * W);
       for (int64_t row = 0; row < rows; ++row) {
-        const int64_t at = here[row]->number * (L - 1) + step, chosen = p.chosen[at], *children = p.children + 2 * chosen;
+        const int64_t at = here[row]->number * (L - 1) + step, chosen = p.chosen[at];
         T* own = d_pairs + chosen * W;
         std::copy_n(d_states + (first + chosen) * W, W, own);
         if (d_compositions) add(own, d_compositions + at * W, W);
-        const T* of_children[] = {states + children[0] * W + H, states + children[1] * W + H};
-        T *d_children[] = {d_cells + row * W, d_cells + row * W + H}, *d_cell = memory.take<T>(H);
-        std::copy_n(own + H, H, d_cell);
-        std::copy_n(gates + chosen * G, G, d_gates + row * G);
-        step_of_cell.backward(2, of_children, nullptr, d_gates + row * G, states + (first + chosen) * W + H, own, d_cell,
-                              d_children, d_new);
+        point_to(chosen);
+        for (int64_t child = 0; child < 2; ++child) node.d_child[1][child] = d_cells + row * W + child * H;
+        node.d_products[0] = d_gates + row * G, node.d_states[0] = own, node.d_states[1] = own + H;
+        tree_lstm::backward_step(node, H);
       }
       multiply(rows, d_gates, G, weight, d_hidden, W, false);
       for (int64_t row = 0; row < rows; ++row) {
@@ -150,14 +152,19 @@ class Group {
       fill_rows(products, rows, G, bias);
       multiply(rows, read, W, weight, products, G, true);
       for (int64_t row = 0; row < rows; ++row) {
-        const int64_t made = fresh[begin + row], *children = p.children + 2 * made;
-        T *own = gates + made * G, *h = states + (first + made) * W;
-        std::copy_n(products + row * G, G, own);
-        const T* cells[] = {states + children[0] * W + H, states + children[1] * W + H};
-        step_of_cell.forward(2, cells, nullptr, own, h, h + H);
-        scores[made] = dot(static_cast<const T*>(h), query, H);
+        const int64_t made = fresh[begin + row];
+        std::copy_n(products + row * G, G, gates + made * G);
+        point_to(made);
+        tree_lstm::forward_step(node, H);
+        scores[made] = dot(static_cast<const T*>(node.states[0]), query, H);
       }
     }
+  }
+
+  void point_to(int64_t pair) {
+    T* h = states + (first + pair) * W;
+    node.products[0] = gates + pair * G, node.states[0] = h, node.states[1] = h + H;
+    for (int64_t child = 0; child < 2; ++child) node.child[1][child] = states + p.children[2 * pair + child] * W + H;
   }
 
   // Puts the pair of the highest score in place of its nodes.
@@ -222,10 +229,10 @@ class Group {
 
   const Problem& p;
   const int64_t L, H, W, G, first;
-  const TreeLSTMStep<T> step_of_cell;
   T *states, *gates, *scores, *probability;
   std::vector<Sequence> sequences;
   Arena scratch;
+  StepRow<T, 2> node;
 };
 
 template <class Visit>

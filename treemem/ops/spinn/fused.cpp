@@ -14,8 +14,15 @@
 #include "errors.h"
 #include "numerics.h"
 #include "packed.h"
-#include "recurrent_step.h"
-#include "tree_lstm_step.h"
+#include "step.h"
+
+// The steps of a composition and of the tracker, printed from tree_lstm/step.py and controller/step.py.
+namespace tree_lstm {
+TREE_LSTM_STEP
+}
+namespace tracker {
+TRACKER_STEP
+}
 
 // Both are declared in native.py.
 struct Problem { PROBLEM };
@@ -43,7 +50,7 @@ class Group {
  public:
   Group(const Problem& p, int64_t first, int64_t count)
       : p(p), first(first), count(count), D(p.hidden_size), H(p.tracker_size), steps(2 * p.longest - 1),
-        composition(D, false), nothing(H, T(0)), composed(count) {}
+        nothing(2 * H, T(0)), composed(count) {}
 
   void forward(const Maps& maps) {
     const int64_t room = p.longest + 2;
@@ -107,8 +114,15 @@ class Group {
   T* gates(T* of, int64_t i, int64_t number) const { return of + ((first + i) * p.longest + number) * 5 * D; }
   T* tracked(T* of, int64_t i, int64_t step) const { return of + place(i, step) * 2 * H; }
   T* tracker_gates(T* of, int64_t i, int64_t step) const { return of + place(i, step) * 4 * H; }
-  const T* tracker_cell_before(int64_t i, int64_t step) const {
-    return step ? tracked(p.tracked, i, step - 1) + H : nothing.data();
+  void point_to_tracker(int64_t i, int64_t step) {
+    T* after = tracked(p.tracked, i, step);
+    of_tracker.products[0] = tracker_gates(p.tracker_gates, i, step);
+    of_tracker.states[0] = after, of_tracker.states[1] = after + H;
+    of_tracker.child[1][0] = step ? tracked(p.tracked, i, step - 1) + H : nothing.data();
+  }
+  void point_to_composition(const int64_t* children, T* kept, T* state) {
+    composition.products[0] = kept, composition.states[0] = state, composition.states[1] = state + D;
+    for (int64_t k = 0; k < 2; ++k) composition.child[1][k] = node(children[k]) + D;
   }
 
   // How many sequences, of the first `most`, have a step.
@@ -137,8 +151,8 @@ class Group {
     multiply(active, read, 3 * D, maps.inputs, block, steps * 4 * H, true);
     if (step) multiply(active, tracked(p.tracked, 0, step - 1), steps * 2 * H, maps.lateral, block, steps * 4 * H, true);
     for (int64_t i = 0; i < active; ++i) {
-      T* after = tracked(p.tracked, i, step);
-      LSTM::forward<T>(H, block + i * steps * 4 * H, nullptr, tracker_cell_before(i, step), after, after + H);
+      point_to_tracker(i, step);
+      tracker::forward_step(of_tracker, H);
     }
   }
 
@@ -158,10 +172,10 @@ class Group {
     multiply(number, hidden, H, maps.to_cell, found, 5 * D, true);
     for (int64_t row = 0; row < number; ++row) {
       const int64_t i = rows[row], *own = made_of(i, composed[i]);
-      const T* cells[] = {node(own[0]) + D, node(own[1]) + D};
-      T *kept = gates(p.gates, i, composed[i]), *state = node(begin(i) + p.longest + composed[i]);
+      T* kept = gates(p.gates, i, composed[i]);
       std::copy_n(found + row * 5 * D, 5 * D, kept);
-      composition.forward(2, cells, nullptr, kept, state, state + D);
+      point_to_composition(own, kept, node(begin(i) + p.longest + composed[i]));
+      tree_lstm::forward_step(composition, D);
       ++composed[i];
     }
   }
@@ -170,14 +184,15 @@ class Group {
     const int64_t number = static_cast<int64_t>(rows.size());
     memory.reset();
     T *d_gates = memory.take<T>(number * 5 * D), *d_read = memory.take<T>(number * 2 * D);
-    T *d_hidden = memory.take<T>(number * H), *d_new = memory.take<T>(D);
+    T* d_hidden = memory.take<T>(number * H);
     for (int64_t row = 0; row < number; ++row) {
       const int64_t i = rows[row], at = --composed[i], *own = made_of(i, at);
       const int64_t state = begin(i) + p.longest + at;
-      const T* cells[] = {node(own[0]) + D, node(own[1]) + D};
-      T *d_state = d_node(g, state), *d_cells[] = {d_node(g, own[0]) + D, d_node(g, own[1]) + D};
-      T* kept = gates(g.gates, i, at);
-      composition.backward(2, cells, nullptr, kept, node(state) + D, d_state, d_state + D, d_cells, d_new);
+      T *d_state = d_node(g, state), *kept = gates(g.gates, i, at);
+      point_to_composition(own, kept, node(state));
+      composition.d_products[0] = kept, composition.d_states[0] = d_state, composition.d_states[1] = d_state + D;
+      for (int64_t k = 0; k < 2; ++k) composition.d_child[1][k] = d_node(g, own[k]) + D;
+      tree_lstm::backward_step(composition, D);
       std::copy_n(kept, 5 * D, d_gates + row * 5 * D);
     }
     multiply(number, d_gates, 5 * D, maps.cell, d_read, 2 * D, false);
@@ -193,10 +208,11 @@ class Group {
     memory.reset();
     T *d_read = memory.take<T>(active * 3 * D), *d_block = tracker_gates(g.tracker_gates, 0, step);
     for (int64_t i = 0; i < active; ++i) {
-      const T *block = tracker_gates(p.tracker_gates, i, step), *cell = tracked(p.tracked, i, step) + H;
       T* d = tracked(g.tracked, i, step);
-      LSTM::backward<T>(H, block, nullptr, tracker_cell_before(i, step), nullptr, cell, d, d + H, d_block + i * steps * 4 * H);
-      if (step) add(tracked(g.tracked, i, step - 1) + H, d + H, H);
+      point_to_tracker(i, step);
+      of_tracker.d_products[0] = d_block + i * steps * 4 * H, of_tracker.d_states[0] = d, of_tracker.d_states[1] = d + H;
+      of_tracker.d_child[1][0] = step ? tracked(g.tracked, i, step - 1) + H : nothing.data() + H;
+      tracker::backward_step(of_tracker, H);
     }
     if (step) multiply(active, d_block, steps * 4 * H, maps.lateral, tracked(g.tracked, 0, step - 1), steps * 2 * H, true);
     multiply(active, d_block, steps * 4 * H, maps.inputs, d_read, 3 * D, false);
@@ -208,8 +224,9 @@ class Group {
 
   const Problem p;
   const int64_t first, count, D, H, steps;
-  const TreeLSTMStep<T> composition;
-  const std::vector<T> nothing;
+  StepRow<T, 2> composition;
+  StepRow<T, 1> of_tracker;
+  std::vector<T> nothing;  // c before the first step, and its gradient, which is not read
   std::vector<int64_t> composed;  // how many nodes each sequence has composed so far
   std::vector<int64_t> rows;      // the sequences that reduce in this step
   Arena memory;

@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from treemem.engines.printer.driven import DrivenStep
+from treemem.ops.controller.step import lstm_step
 from treemem.ops.native.run import NativeRun, Tensors, run_native
 from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.spinn.batched import Problem
 from treemem.ops.spinn.naive import SPINNWeights
+from treemem.ops.tree_lstm.printed import tree_lstm_of_two
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _NODES_PER_THREAD = 256
@@ -32,6 +35,7 @@ _PROBLEM = Structure(  # there are 2 * longest - 1 steps
     "int64_t *made_of",  # left and right child, and the number of the step, of compositions, [sequences, longest, 3]
 )
 # Those of nodes and `tracked` come in. `gates` come in as they are, and become gradients; `tracker_gates` begin with 0.
+_TRACKER_STEP = DrivenStep("TRACKER_STEP", lstm_step, {"blocks": 4}, "hc", 1)
 _GRADIENTS = Structure("GRADIENTS", "REAL *nodes, *gates, *tracked, *tracker_gates")
 
 
@@ -73,9 +77,8 @@ def native_transitions(
     tracker = weights.tracker
     of_tracker = () if tracker is None else (*tracker.inputs, tracker.lateral, tracker.to_cell, *tracker.transition)
     tensors = _Weights(*weights.cell, *of_tracker)
-    library = structured_library(
-        _SOURCE, [leaves, *(each for each in tensors if each is not None)], _PROBLEM, _GRADIENTS
-    )
+    given_tensors = [leaves, *(each for each in tensors if each is not None)]
+    library = structured_library(_SOURCE, given_tensors, _PROBLEM, _GRADIENTS, tree_lstm_of_two, _TRACKER_STEP)
     if library is None:
         return None
     uniform = None
