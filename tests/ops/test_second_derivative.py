@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from tree_strategies import VOCABULARY, random_forest
 from treemem import Forest, TreeBatch
 from treemem.nn import TreeLSTM
 from treemem.ops import compile_mode, compile_steps
+from treemem.ops.second_derivative import once_differentiable, save_for_backward
 
 _ALL_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 needs_compiler = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
@@ -180,3 +181,38 @@ def test_forward_mode_is_right_or_refused(name: str) -> None:
         else:
             found = forward_ad.unpack_dual(root.sum()).tangent
             torch.testing.assert_close(found, (gradient * tangent).sum())
+
+
+class Square(torch.autograd.Function):
+    """Fails on its first backward pass if ``fails`` is not empty."""
+
+    fails: ClassVar[list[Exception]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        save_for_backward(ctx, x)
+        return x * x
+
+    @staticmethod
+    @once_differentiable()
+    def backward(ctx: Any, saved: tuple[torch.Tensor, ...], gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if Square.fails:
+            raise Square.fails.pop()
+        return (2 * saved[0] * gradient,)
+
+
+def test_after_a_failed_backward_pass_run_forward_again() -> None:
+    loss = Square.apply(torch.ones(3, requires_grad=True)).sum()
+    Square.fails.append(MemoryError())
+    with pytest.raises(MemoryError):
+        loss.backward()
+    with pytest.raises(RuntimeError, match="run the forward pass again"):
+        loss.backward()
+
+
+def test_hooks_must_keep_the_shape() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: each[:1]):
+        loss = Square.apply(x).sum()
+    with pytest.raises(RuntimeError, match="keep the shape"):
+        loss.backward()

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import torch
+from torch.nn import functional
 
 from treemem.ops.affine import linear
 from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise, highest
-from treemem.ops.gated_recursive import new_nodes
+from treemem.ops.gated_recursive import gated_cell
 
 
 class SearchStep(NamedTuple):
@@ -185,10 +186,10 @@ class _Memory:
         self._num_leaves = len(leaves)
         self._by_children = isinstance(weights.score, ChildrenScore)
         most = num_chosen if self._by_children else num_pairs
-        keep = leaves.new_empty(most, len(weights.cell.hidden.bias)) if dropout else None
-        children = torch.empty(most, 2, dtype=torch.int64, device=leaves.device)
-        self._nodes = new_nodes(leaves, children, weights.cell, keep)
-        self._pairs = children.new_empty(num_pairs, 2) if self._by_children else self._nodes.children
+        self._states = torch.cat([leaves, leaves.new_empty(most, leaves.shape[1])])
+        self._keep = leaves.new_empty(most, len(weights.cell.hidden.bias)) if dropout else None
+        self._children = torch.empty(most, 2, dtype=torch.int64, device=leaves.device)
+        self._pairs = self._children.new_empty(num_pairs, 2) if self._by_children else self._children
         self.score = leaves.new_empty(num_pairs)
         self._scored, self.num_nodes = 0, self._num_leaves
 
@@ -198,7 +199,7 @@ class _Memory:
         both = torch.stack([left, right], -1).flatten(0, -2)
         if isinstance(self._weights.score, ChildrenScore):
             self._pairs[rows] = both
-            self.score[rows] = self._weights.score.of(*self._nodes.states[both].unbind(1))
+            self.score[rows] = self._weights.score.of(*self._states[both].unbind(1))
         else:
             self.score[rows] = linear(self._add_nodes(both), self._weights.score).squeeze(-1)
         self._scored = rows.stop
@@ -214,9 +215,15 @@ class _Memory:
 
     def found(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """States, children of compositions, pairs and dropout."""
-        return self._nodes.states, self._nodes.children, self._pairs, self._nodes.keep
+        return self._states, self._children, self._pairs, self._keep
 
     def _add_nodes(self, children: torch.Tensor) -> torch.Tensor:
-        added = self._nodes.compose_pairs(self.num_nodes - self._num_leaves, children, self._dropout)
-        self.num_nodes += len(children)
+        first, end = self.num_nodes, self.num_nodes + len(children)
+        part = slice(first - self._num_leaves, end - self._num_leaves)
+        self._children[part] = children
+        keep = None
+        if self._keep is not None:
+            keep = self._keep[part] = functional.dropout(torch.ones_like(self._keep[part]), self._dropout)
+        added = gated_cell(*self._states[children].unbind(1), self._weights.cell, keep)
+        self._states[first:end], self.num_nodes = added, end
         return added

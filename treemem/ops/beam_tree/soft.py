@@ -17,7 +17,7 @@ from treemem.ops.affine import Affine, linear
 from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
 from treemem.ops.beam_tree.search import compose_beams, keep_ended
 from treemem.ops.choices import Noise, highest
-from treemem.ops.gated_recursive import GatedCellWeights, gated_pairs
+from treemem.ops.gated_recursive import GatedCellWeights, gated_cell
 from treemem.ops.row_table import RowTable
 
 ABSENT = -1e30
@@ -188,7 +188,7 @@ class _Table:
         keep = None
         if self._dropout:
             keep = functional.dropout(children.new_ones(left.numel(), len(self._cell.hidden.bias)), self._dropout)
-        states = gated_pairs(children, self._cell, keep)
+        states = gated_cell(*children, self._cell, keep)
         self.states.write(slice(self._first + new.start, self._first + new.stop), states)
         self.scores.write(new, linear(states, self._score))
         self._num_compositions = new.stop

@@ -9,18 +9,14 @@ from treemem.ops.gated_recursive.cell import (
     gated_recursive_gates,
     gated_recursive_step,
 )
-from treemem.ops.gated_recursive.levels import Levels, gated_levels, gated_pairs
-from treemem.ops.gated_recursive.nodes import GatedNodes, new_nodes
+from treemem.ops.gated_recursive.levels import Levels, gated_levels
 
 __all__ = [
     "CellActivation",
     "GatedCellWeights",
-    "GatedNodes",
     "Levels",
     "gated_cell",
     "gated_levels",
-    "gated_pairs",
     "gated_recursive_gates",
     "gated_recursive_step",
-    "new_nodes",
 ]
