@@ -224,6 +224,7 @@ class _Memory:
         keep = None
         if self._keep is not None:
             keep = self._keep[part] = functional.dropout(torch.ones_like(self._keep[part]), self._dropout)
-        added = gated_cell(*self._states[children].unbind(1), self._weights.cell, keep)
+        left, right = self._states[children].unbind(1)
+        added = gated_cell(left, right, self._weights.cell, keep)
         self._states[first:end], self.num_nodes = added, end
         return added

@@ -188,7 +188,7 @@ class _Table:
         keep = None
         if self._dropout:
             keep = functional.dropout(children.new_ones(left.numel(), len(self._cell.hidden.bias)), self._dropout)
-        states = gated_cell(*children, self._cell, keep)
+        states = gated_cell(children[0], children[1], self._cell, keep)
         self.states.write(slice(self._first + new.start, self._first + new.stop), states)
         self.scores.write(new, linear(states, self._score))
         self._num_compositions = new.stop

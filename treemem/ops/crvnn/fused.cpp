@@ -17,9 +17,15 @@
 #include <vector>
 
 #include "errors.h"
-#include "gated_step.h"
+#include "activation.h"
 #include "numerics.h"
 #include "packed.h"
+#include "step.h"
+
+// The step of the cell, printed from gated_recursive/step.py.
+namespace gated {
+GATED_STEP
+}
 
 // Both are declared in native.py.
 struct Problem { PROBLEM };
@@ -45,17 +51,17 @@ struct Maps {
 };
 
 // A sequence in a step: its first position among those of the step, and its first pair among those of the step.
-struct Row {
+struct Sequence {
   int64_t sequence, length, size, at, pair;
   int64_t pairs() const { return length - 1; }  // the first token has no left neighbour to take
 };
 
-// What a step keeps, by position of the step; `cell_...`, gates, normed and composed by pair.
+// What a step keeps, by position of the step; `cell_...`, gates and composed by pair.
 struct Step {
-  std::vector<Row> rows;
+  std::vector<Sequence> rows;
   int64_t positions = 0, pairs = 0;
   T *states, *existence, *taken_before, *read, *activation, *slope, *moves, *among, *gives, *taken, *highest, *scores;
-  T *cell_hidden, *cell_slope, *gates, *normed, *composed;
+  T *cell_hidden, *cell_slope, *gates, *composed;
 };
 
 // How far each position is the next one on the left and on the right of another, [size, size] each.
@@ -79,7 +85,7 @@ class Group {
       step->positions += length + 2, step->pairs += length - 1;
     }
     begin(*step, p.train ? kept : arenas[0]);
-    for (const Row& row : step->rows) {
+    for (const Sequence& row : step->rows) {
       std::copy_n(of_sequence(p.states, row, D), row.size * D, step->states + row.at * D);
       std::fill_n(p.total + row.sequence * p.size, row.size, T(0));
       p.ended_well[row.sequence] = 0;
@@ -109,11 +115,10 @@ class Group {
  private:
   using Floats = const T*;
   template <typename P>
-  P* of_sequence(P* values, const Row& row, int64_t width) const {
+  P* of_sequence(P* values, const Sequence& row, int64_t width) const {
     return values + row.sequence * p.size * width;
   }
   T* own(T* values, int64_t count) const { return values + thread * count; }
-  GatedStep<T> step_of_cell() const { return {D, p.gain, p.shift}; }
   bool adds_features() const { return p.change && p.equation == 6; }
 
   void begin(Step& s, Arena& memory) const {
@@ -126,7 +131,6 @@ class Group {
     s.highest = memory.take<T>(static_cast<int64_t>(s.rows.size()));
     for (T** each : {&s.cell_hidden, &s.cell_slope}) *each = memory.take<T>(s.pairs * H);
     s.gates = memory.take<T>(s.pairs * 4 * D);
-    s.normed = memory.take<T>(s.pairs * (D + 1));
     s.composed = memory.take<T>(s.pairs * D);
   }
 
@@ -166,7 +170,7 @@ class Group {
     }
   }
 
-  Neighbors neighbors(const Step& s, const Row& row, Arena& memory) const {
+  Neighbors neighbors(const Step& s, const Sequence& row, Arena& memory) const {
     Floats e = s.existence + row.at;
     const int64_t size = row.size;
     Neighbors found{memory.take_zero<T>(size * size), memory.take_zero<T>(size * size)};
@@ -180,7 +184,7 @@ class Group {
 
   // to = matrix from, for blocks of `read`; `begin` and `end` say where a row of the matrix may be other than 0.
   template <class Range>
-  void spread(const Row& row, Floats matrix, Floats from, T* to, Range range) const {
+  void spread(const Sequence& row, Floats matrix, Floats from, T* to, Range range) const {
     for (int64_t i = 0; i < row.size; ++i) {
       T* sum = to + i * W;
       std::fill_n(sum, D, T(0));
@@ -197,7 +201,7 @@ class Group {
 
   // The gradients of `spread`, added.
   template <class Range>
-  void spread_backward(const Row& row, Floats matrix, Floats from, Floats d_to, T* d_matrix, T* d_from, Range range) const {
+  void spread_backward(const Sequence& row, Floats matrix, Floats from, Floats d_to, T* d_matrix, T* d_from, Range range) const {
     for (int64_t i = 0; i < row.size; ++i) {
       const auto [begin, end] = range(i);
       Floats d = d_to + i * W;
@@ -215,7 +219,7 @@ class Group {
   auto on_left() const {
     return [](int64_t i) { return std::pair<int64_t, int64_t>(0, i); };
   }
-  auto on_right(const Row& row) const {
+  auto on_right(const Sequence& row) const {
     return [size = row.size](int64_t i) { return std::pair<int64_t, int64_t>(i + 1, size); };
   }
 
@@ -223,7 +227,7 @@ class Group {
   void score(Step& s, const Maps& maps) {
     Floats absent = p.absent, change = p.change;
     std::vector<Neighbors> of_rows;
-    for (const Row& row : s.rows) {
+    for (const Sequence& row : s.rows) {
       T* read = s.read + row.at * W;
       for (int64_t i = 0; i < row.size; ++i) {
         T* seen = read + i * W + N * D;
@@ -256,7 +260,7 @@ class Group {
       s.scores[at] = sum + p.score_bias[0];
     }
     for (size_t number = 0; number < s.rows.size(); ++number) {
-      const Row& row = s.rows[number];
+      const Sequence& row = s.rows[number];
       const int64_t size = row.size;
       const Neighbors& found = of_rows[number];
       Floats scores = s.scores + row.at;
@@ -278,17 +282,30 @@ class Group {
 
   // Calls visit(position, pair) for the positions of a row that take their left neighbours.
   template <class Visit>
-  static void for_pairs(const Row& row, Visit visit) {
+  static void for_pairs(const Sequence& row, Visit visit) {
     for (int64_t i = 0; i < row.pairs(); ++i) visit(row.at + 2 + i, row.pair + i);
   }
 
   // What the cell reads, [pairs, 2 * hidden_size].
   void gather_pairs(const Step& s, T* to) const {
-    for (const Row& row : s.rows)
+    for (const Sequence& row : s.rows)
       for_pairs(row, [&](int64_t at, int64_t pair) {
         std::copy_n(s.read + at * W + (N - 1) * D, D, to + pair * 2 * D);
         std::copy_n(s.states + at * D, D, to + (pair * 2 + 1) * D);
       });
+  }
+
+  // The step of the cell at each pair; `visit` sets its gradients and runs it.
+  template <class Visit>
+  void for_cells(const Step& s, T* inputs, Visit visit) {
+    StepRow<T, 2> cell;
+    cell.learned = scratch.take<T>(2 * D), cell.scratch = scratch.take<T>(gated::kScratch * D);
+    std::copy_n(p.gain, D, cell.learned), std::copy_n(p.shift, D, cell.learned + D);
+    for (int64_t pair = 0; pair < s.pairs; ++pair) {
+      cell.products[0] = cell.d_products[0] = s.gates + pair * 4 * D, cell.states[0] = s.composed + pair * D;
+      for (int64_t k = 0; k < 2; ++k) cell.child[0][k] = inputs + (2 * pair + k) * D;
+      visit(pair, cell);
+    }
   }
 
   void compose(Step& s, const Maps& maps) {
@@ -303,11 +320,7 @@ class Group {
     entries += static_cast<uint32_t>(s.pairs * H);
     fill_rows(s.gates, s.pairs, 4 * D, p.bias2);
     multiply(s.pairs, hidden, H, maps.gates, s.gates, 4 * D, true);
-    for (int64_t pair = 0; pair < s.pairs; ++pair) {
-      Floats children[] = {inputs + pair * 2 * D, inputs + (pair * 2 + 1) * D};
-      T* normed = s.normed + pair * (D + 1);
-      normed[D] = step_of_cell().forward(2, children, s.gates + pair * 4 * D, normed, s.composed + pair * D);
-    }
+    for_cells(s, inputs, [&](int64_t, const StepRow<T, 2>& cell) { gated::forward_step(cell, D); });
   }
 
   // The states and the existence after the step: of the next one, or at the end.
@@ -315,8 +328,8 @@ class Group {
     T *states = scratch.take<T>(s.positions * D), *existence = scratch.take<T>(s.positions);
     std::copy_n(s.states, s.positions * D, states);
     for (int64_t at = 0; at < s.positions; ++at) existence[at] = s.existence[at] * (T(1) - s.gives[at]);
-    std::vector<const Row*> before;
-    for (const Row& row : s.rows) {
+    std::vector<const Sequence*> before;
+    for (const Sequence& row : s.rows) {
       for_pairs(row, [&](int64_t at, int64_t pair) {
         Floats composed = s.composed + pair * D;
         T* state = states + at * D;
@@ -340,7 +353,7 @@ class Group {
     if (next.rows.empty()) return;
     begin(next, memory);
     for (size_t i = 0; i < before.size(); ++i) {
-      const Row &from = *before[i], &to = next.rows[i];
+      const Sequence &from = *before[i], &to = next.rows[i];
       std::copy_n(states + from.at * D, from.size * D, next.states + to.at * D);
       std::copy_n(existence + from.at, from.size, next.existence + to.at);
       std::copy_n(s.taken + from.at, from.size, next.taken_before + to.at);
@@ -350,9 +363,9 @@ class Group {
   void backward(Step& s, const Gradients& g, const Maps& maps) {
     // The interpolation and the cell. `gates` and `cell_slope` become gradients.
     T *inputs = scratch.take<T>(s.pairs * 2 * D), *d_inputs = scratch.take_zero<T>(s.pairs * 2 * D);
-    T *d_composed = scratch.take<T>(s.pairs * D), *d_hidden = scratch.take<T>(s.pairs * H), *d_sum = scratch.take<T>(D);
+    T *d_composed = scratch.take<T>(s.pairs * D), *d_hidden = scratch.take<T>(s.pairs * H);
     gather_pairs(s, inputs);
-    for (const Row& row : s.rows) {
+    for (const Sequence& row : s.rows) {
       T *d_states = of_sequence(g.states, row, D), *d_taken = of_sequence(g.taken, row, 1);
       for_pairs(row, [&](int64_t at, int64_t pair) {
         Floats composed = s.composed + pair * D, state = s.states + at * D;
@@ -369,12 +382,11 @@ class Group {
       });
     }
     std::vector<T> d_learned(2 * D, T(0));
-    for (int64_t pair = 0; pair < s.pairs; ++pair) {
-      Floats children[] = {inputs + pair * 2 * D, inputs + (pair * 2 + 1) * D}, normed = s.normed + pair * (D + 1);
-      T* d_children[] = {d_inputs + pair * 2 * D, d_inputs + (pair * 2 + 1) * D};
-      step_of_cell().backward(2, children, s.gates + pair * 4 * D, normed, normed[D], d_composed + pair * D, d_children,
-                            d_learned.data(), d_sum);
-    }
+    for_cells(s, inputs, [&](int64_t pair, StepRow<T, 2>& cell) {
+      cell.d_learned = d_learned.data(), cell.d_states[0] = d_composed + pair * D;
+      for (int64_t k = 0; k < 2; ++k) cell.d_child[0][k] = d_inputs + (2 * pair + k) * D;
+      gated::backward_step(cell, D);
+    });
     add(own(g.gain, D), d_learned.data(), D), add(own(g.shift, D), d_learned.data() + D, D);
     multiply(s.pairs, s.gates, 4 * D, maps.gates, d_hidden, H, false);
     SIMD
@@ -391,7 +403,7 @@ class Group {
     Floats weight = p.score, change = p.change;
     T *d_weight = own(g.score, D), *d_bias = own(g.score_bias, 1);
     for (size_t number = 0; number < s.rows.size(); ++number) {
-      const Row& row = s.rows[number];
+      const Sequence& row = s.rows[number];
       of_rows.push_back(neighbors(s, row, scratch));
       d_of_rows.push_back({scratch.take_zero<T>(row.size * row.size), scratch.take_zero<T>(row.size * row.size)});
       T* d_scores = scratch.take_zero<T>(row.size);
@@ -409,7 +421,7 @@ class Group {
     multiply(s.positions, s.slope, D, maps.window, d_read, W, false);
 
     for (size_t number = 0; number < s.rows.size(); ++number) {
-      const Row& row = s.rows[number];
+      const Sequence& row = s.rows[number];
       T *d_states = of_sequence(g.states, row, D), *d_taken = of_sequence(g.taken, row, 1);
       std::fill_n(d_taken, row.size, T(0));  // from here on that of the step before
       for_pairs(row, [&](int64_t at, int64_t pair) {
@@ -436,7 +448,7 @@ class Group {
   }
 
   // From `taken` and the existence after the step to the scores, the matrices and the existence before it.
-  void scores_backward(const Step& s, const Row& row, T highest, const Neighbors& found, Neighbors& d_found,
+  void scores_backward(const Step& s, const Sequence& row, T highest, const Neighbors& found, Neighbors& d_found,
                        const Gradients& g, T* d_scores) const {
     const int64_t size = row.size;
     Floats moves = s.moves + row.at, among = s.among + row.at, gives = s.gives + row.at, scores = s.scores + row.at;
@@ -476,7 +488,7 @@ class Group {
   }
 
   // From what is read to the states, in place of the middle block, and to the existence.
-  void read_backward(const Step& s, const Row& row, const Neighbors& found, Neighbors& d_found, T* d_read,
+  void read_backward(const Step& s, const Sequence& row, const Neighbors& found, Neighbors& d_found, T* d_read,
                      T* d_existence) const {
     Floats read = s.read + row.at * W;
     for (int64_t k = 1; k <= N; ++k) {

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from treemem.ops.crvnn.naive import EPSILON, CRvNNWeights, Ends
+from treemem.ops.gated_recursive.printed import gated_of_two
 from treemem.ops.native.run import KeptRun, Tensors, run_native
 from treemem.ops.native.structures import Filled, Structure, structured_library
 
@@ -50,7 +51,7 @@ def native_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeig
     """
     cell = (*weights.cell.hidden, *weights.cell.gates, *weights.cell.norm)
     given = [states, *cell, *weights.window, *weights.score, *(weights.features or ())]
-    library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS)
+    library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS, gated_of_two)
     if library is None:
         return None
     width = (2 * weights.num_neighbors + 1) * len(weights.window.bias)

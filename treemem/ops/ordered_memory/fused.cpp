@@ -23,6 +23,12 @@
 #include "errors.h"
 #include "numerics.h"
 #include "packed.h"
+#include "step.h"
+
+// The step of a slot with gates, printed from fused.py.
+namespace gated {
+GATED_STEP
+}
 
 // Both are declared in fused.py.
 struct Problem { PROBLEM };
@@ -47,7 +53,7 @@ struct Step {
   std::vector<int64_t> first, rank, order;     // by sequence; by rank
   std::vector<int64_t> count, offset;          // by slot
   std::vector<int64_t> key_pair, key_row, key_slot;  // of the step before
-  T *share, *held, *candidate, *inner, *gates, *normed, *scale, *key_normed, *key_scale;
+  T *share, *held, *candidate, *inner, *gates, *key_normed, *key_scale;
 
   int64_t pair(int64_t row, int64_t slot) const { return offset[slot] + rank[row]; }
 };
@@ -68,7 +74,10 @@ class Part {
   Part(const Problem& problem, int64_t part)
       : p(problem), part(part), parts(problem.num_parts), D(problem.hidden_size), S(problem.slots),
         H(inner_size(problem)), cell_drop(problem.cell_dropout, problem.seed, part),
-        memory_drop(problem.memory_dropout, problem.seed, part) {}
+        memory_drop(problem.memory_dropout, problem.seed, part), own_learned((4 + gated::kScratch) * D) {
+    if (p.gain) std::copy_n(p.gain, D, own_learned.get()), std::copy_n(p.shift, D, own_learned.get() + D);
+    own_step.learned = own_learned.get(), own_step.scratch = own_learned.get() + 4 * D;
+  }
 
   bool forward(const Maps& maps);
   void backward(const Gradients& g, const Maps& maps);
@@ -78,8 +87,7 @@ class Part {
   // Of the pairs of a slot: what comes in, `candidate`; what is set, `vertical` (if there are gates) and `inner`; and what
   // is added to, `held`, and by sequence `elements` and `cumulative`.
   struct CellGradients {
-    Floats candidate;
-    T *held, *vertical, *inner, *elements, *cumulative;
+    T *candidate, *held, *vertical, *inner, *elements, *cumulative;
   };
   const Problem& p;  // of the run
   const int64_t part, parts, D, S, H;
@@ -87,11 +95,13 @@ class Part {
   std::vector<std::unique_ptr<Step>> steps;
   Arena of_steps[3], scratch;
   std::vector<int64_t> starts;
+  StepRow<T, 3> own_step;
+  Buffer<T> own_learned;  // gain and shift, their gradients, and memory for a step
   uint32_t num_pairs = 0, num_keys = 0;  // of the steps so far: they number the entries for dropout
   std::vector<uint32_t> pairs_before, keys_before;
 
   int64_t token(int64_t step, int64_t row) const { return starts[step] + part + parts * row; }
-  Floats element(int64_t step, int64_t row) const { return p.elements + token(step, row) * D; }
+  T* element(int64_t step, int64_t row) const { return p.elements + token(step, row) * D; }
   // The gradients of weights are this part's.
   T* own(T* values, int64_t size) const { return values + part * size; }
   uint32_t entry_of_key(int64_t step, int64_t key) const {
@@ -124,8 +134,8 @@ class Part {
   void compose(int64_t t, Step& s, const Maps& maps, Arena& memory);
   void compose_gated(int64_t t, Step& s, int64_t slot, const Maps& maps);
   void compose_plain(int64_t t, Step& s, int64_t slot);
-  void backward_gated(int64_t t, Step& s, int64_t slot, const CellGradients& g, T* d_gain, T* d_shift,
-                      const Maps& maps);
+  StepRow<T, 3>& slot_step(int64_t t, const Step& s, int64_t slot, int64_t rank);
+  void backward_gated(int64_t t, Step& s, int64_t slot, const CellGradients& g, const Maps& maps);
   void backward_plain(int64_t t, const Step& s, int64_t slot, const CellGradients& g);
   void gather_keys(int64_t t, const Step& s, T* keys) const;
   void gather_vertical(int64_t t, const Step& s, int64_t slot, T* out, int64_t stride) const;
@@ -302,11 +312,7 @@ void Part::hold(int64_t t, Step& s, Arena& memory) {
 void Part::compose(int64_t t, Step& s, const Maps& maps, Arena& memory) {
   s.candidate = memory.take<T>(s.pairs * D);
   s.inner = memory.take<T>(s.pairs * H);
-  if (p.weight2) {
-    s.gates = memory.take<T>(s.pairs * H);
-    s.normed = memory.take<T>(s.pairs * D);
-    s.scale = memory.take<T>(s.pairs);
-  }
+  if (p.weight2) s.gates = memory.take<T>(s.pairs * H);
   T* inputs = scratch.take<T>(s.pairs * D);
   gather_held(s, t, inputs, D);
   multiply(s.pairs, inputs, D, maps.horizontal, s.inner, H, false);
@@ -324,7 +330,7 @@ void Part::compose(int64_t t, Step& s, const Maps& maps, Arena& memory) {
 // The candidates of a slot from `inner`, W_1 [v; h].
 void Part::compose_gated(int64_t t, Step& s, int64_t slot, const Maps& maps) {
   const int64_t count = s.count[slot], begin = s.offset[slot];
-  Floats gain = p.gain, shift = p.shift, bias1 = p.bias1, bias2 = p.bias2;
+  Floats bias1 = p.bias1;
   T *inner = s.inner + begin * H, *gates = s.gates + begin * H;
   const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin)) * static_cast<uint32_t>(H);
   for (int64_t rank = 0; rank < count; ++rank)
@@ -333,24 +339,20 @@ void Part::compose_gated(int64_t t, Step& s, int64_t slot, const Maps& maps) {
       inner[i] = value < T(0) ? T(0) : value;
     }
   cell_drop.copy(kInner, entry, inner, inner, count * H);
-  multiply(count, inner, H, maps.gates, gates, H, false);
-  for (int64_t rank = 0; rank < count; ++rank) {
-    const int64_t row = s.order[rank], at = begin + rank;
-    Floats own = element(t, row), held = s.held + at * D;
-    Floats below = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : own;
-    T *a = gates + rank * H, *b = a + D, *c = b + D, *u = c + D;
-    SIMD
-    for (int64_t d = 0; d < 3 * D; ++d) a[d] = sigmoid(a[d] + bias2[d]);
-    add(u, bias2 + 3 * D, D);
-    T* normed = s.normed + at * D;
-    SIMD
-    for (int64_t d = 0; d < D; ++d) normed[d] = a[d] * below[d] + b[d] * held[d] + c[d] * u[d];
-    s.scale[at] = normalize(normed, D);
-    T* out = s.candidate + at * D;
-    const T share = s.share[at];
-    SIMD
-    for (int64_t d = 0; d < D; ++d) out[d] = own[d] + share * (normed[d] * gain[d] + shift[d] - own[d]);
-  }
+  fill_rows(gates, count, H, p.bias2);
+  multiply(count, inner, H, maps.gates, gates, H, true);
+  for (int64_t rank = 0; rank < count; ++rank) gated::forward_step(slot_step(t, s, slot, rank), D);
+}
+
+// What the step of a slot reads and writes in a sequence.
+StepRow<T, 3>& Part::slot_step(int64_t t, const Step& s, int64_t slot, int64_t rank) {
+  const int64_t row = s.order[rank], at = s.offset[slot] + rank;
+  T* x = element(t, row);
+  own_step.child[0][0] = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : x;
+  own_step.child[0][1] = s.held + at * D, own_step.child[0][2] = x;
+  own_step.products[0] = own_step.d_products[0] = s.gates + at * H, own_step.products[1] = s.share + at;
+  own_step.states[0] = s.candidate + at * D;
+  return own_step;
 }
 
 void Part::compose_plain(int64_t t, Step& s, int64_t slot) {
@@ -396,44 +398,18 @@ void Part::gather_held(const Step& s, int64_t t, T* out, int64_t stride) const {
 
 // From the candidates of a slot to what the cell reads: `inner`, and `held` and `vertical` past W_1. `gates` becomes the
 // gradient of what W_2 gives.
-void Part::backward_gated(int64_t t, Step& s, int64_t slot, const CellGradients& g, T* d_gain, T* d_shift,
-                             const Maps& maps) {
+void Part::backward_gated(int64_t t, Step& s, int64_t slot, const CellGradients& g, const Maps& maps) {
   const int64_t count = s.count[slot], begin = s.offset[slot];
-  Floats gain = p.gain, shift = p.shift;
-  T* gates = s.gates + begin * H;
+  T *gates = s.gates + begin * H, of_share;
+  std::fill_n(g.vertical, count * D, T(0));
   for (int64_t rank = 0; rank < count; ++rank) {
-    const int64_t row = s.order[rank], at = begin + rank;
-    Floats x = element(t, row), held = s.held + at * D, normed = s.normed + at * D;
-    Floats below = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : x;
-    Floats d_out = g.candidate + rank * D;
-    T *dx = g.elements + token(t, row) * D, *dh = g.held + rank * D, *dv = g.vertical + rank * D;
-    const T share = s.share[at];
-    T of_share = 0, mean = 0, mean_normed = 0;
-    SIMD_SUM(of_share, mean, mean_normed)
-    for (int64_t d = 0; d < D; ++d) {
-      const T own_d = d_out[d], of_cell = share * own_d, of_normed = of_cell * gain[d];
-      of_share += own_d * (normed[d] * gain[d] + shift[d] - x[d]);
-      dx[d] += own_d - of_cell;
-      d_gain[d] += of_cell * normed[d];
-      d_shift[d] += of_cell;
-      mean += of_normed;
-      mean_normed += of_normed * normed[d];
-    }
+    const int64_t row = s.order[rank];
+    StepRow<T, 3>& step = slot_step(t, s, slot, rank);
+    step.d_states[0] = g.candidate + rank * D, step.d_products[1] = &of_share, step.d_learned = own_learned.get() + 2 * D;
+    step.d_child[0][0] = g.vertical + rank * D, step.d_child[0][1] = g.held + rank * D;
+    step.d_child[0][2] = g.elements + token(t, row) * D;
+    gated::backward_step(step, D);
     g.cumulative[row * S] += of_share;
-    mean /= D, mean_normed /= D;
-    const T scale = s.scale[at];
-    T *a = gates + rank * H, *b = a + D, *c = b + D, *u = c + D;
-    SIMD
-    for (int64_t d = 0; d < D; ++d) {
-      const T mixed = scale * (share * d_out[d] * gain[d] - mean - normed[d] * mean_normed);
-      dv[d] = mixed * a[d];
-      dh[d] += mixed * b[d];
-      const T of_u = mixed * c[d];
-      a[d] = mixed * below[d] * a[d] * (T(1) - a[d]);
-      b[d] = mixed * held[d] * b[d] * (T(1) - b[d]);
-      c[d] = mixed * u[d] * c[d] * (T(1) - c[d]);
-      u[d] = of_u;
-    }
   }
   multiply(count, gates, H, maps.gates, g.inner, H, false);
   Floats inner = s.inner + begin * H;
@@ -505,6 +481,8 @@ void Part::backward_tanh(int64_t t, Step& s, int64_t key, T of_score, T* d_query
 
 void Part::backward(const Gradients& g, const Maps& maps) {
   T *d_weight1 = own(g.weight1, H * 2 * D), *d_bias1 = own(g.bias1, H), *d_elements = g.elements;
+  T* d_learned = own_learned.get() + 2 * D;
+  std::fill_n(d_learned, 2 * D, T(0));
 
   const int64_t last = static_cast<int64_t>(steps.size()) - 1;
   std::vector<T*> d_candidate(steps.size()), d_held(steps.size());
@@ -539,7 +517,7 @@ void Part::backward(const Gradients& g, const Maps& maps) {
       T* di = d_inner + begin * H;
       const CellGradients of_slot{d_candidate[t] + begin * D, d_held[t] + begin * D, d_vertical, di, d_elements,
                                   d_cumulative[t].data() + slot};
-      if (p.weight2) backward_gated(t, s, slot, of_slot, own(g.gain, D), own(g.shift, D), maps);
+      if (p.weight2) backward_gated(t, s, slot, of_slot, maps);
       else backward_plain(t, s, slot, of_slot);
       multiply(count, di, H, maps.vertical, d_read, D, false);
       for (int64_t rank = 0; rank < count; ++rank) {
@@ -638,6 +616,7 @@ void Part::backward(const Gradients& g, const Maps& maps) {
       }
     }
   }
+  if (p.weight2) add(own(g.gain, D), d_learned, D), add(own(g.shift, D), d_learned + D, D);
 }
 
 struct Run {

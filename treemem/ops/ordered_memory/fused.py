@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from treemem.engines.printer.driven import DrivenStep
+from treemem.ops.gated_recursive import gated_recursive_step
 from treemem.ops.native.run import KeptRun, Tensors, run_native
 from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.ordered_memory.naive import (
@@ -38,7 +40,7 @@ _PROBLEM = Structure(
     "const uint8_t *begins_empty",  # [sizes[0]]
     "REAL *outputs",  # [tokens, hidden_size]
     "REAL *pointers, *cumulative",  # [tokens, slots]
-    "const REAL *elements",  # x, [tokens, hidden_size]
+    "REAL *elements",  # x, [tokens, hidden_size]
     "const REAL *queries",  # [tokens - sizes[0], hidden_size]
     "const REAL *untouched",  # score of the element before, [tokens - sizes[0]]
     *(f"const REAL {names}" for names in _WEIGHTS),
@@ -53,6 +55,18 @@ _GRADIENTS = Structure(
 
 _OUTPUTS = ("outputs", "pointers", "cumulative")
 _TENSORS = ("elements", "queries", "untouched", *re.findall(r"\w+", ", ".join(_WEIGHTS)))
+
+
+def _slot_step(
+    products: dict[str, torch.Tensor], children: dict[str, torch.Tensor], gain: torch.Tensor, shift: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """``C_i`` from what ``W_2`` gives, ``cp_i``, and ``C_(i-1)``, ``M_i`` and ``x``, which are the children."""
+    composed = gated_recursive_step(products["gates"], children["h"][:, :2], gain, shift)
+    new = children["h"][:, 2]
+    return {"h": new + products["cumulative"] * (composed - new)}
+
+
+_SLOT_STEP = DrivenStep("GATED_STEP", _slot_step, {"gates": 4, "cumulative": 0}, "h", 3, learned=2)
 
 
 def fused(
@@ -76,7 +90,7 @@ def fused(
     attention, cell = weights.attention, weights.cell
     maps = (weights.input, weights.input_norm, *attention, *cell)
     given = [inputs, *(tensor for affine in maps for tensor in affine)]
-    library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS)
+    library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS, _SLOT_STEP)
     if library is None:
         return None
     projected = project(inputs, weights)
