@@ -1,17 +1,27 @@
 // The steps of an ON-LSTM over packed sequences, forward and backward.
 //
-// The equations are those of naive.py. Each thread computes some columns of a product of all rows, so each reads its part
+// The equations are those of step.py. Each thread computes some columns of a product of all rows, so each reads its part
 // of the weight only; then it computes the gates of some rows.
 //
 // Without it one thread trains 2.3 times as long (32 sequences of 10 to 30 vectors, 120 units in chunks of 10).
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <numeric>
+#include <optional>
 
 #include "errors.h"
 #include "numerics.h"
 #include "packed.h"
+#include "step.h"
+
+// Both are printed from step.py.
+namespace masters_of_row {
+MASTERS_STEP
+}
+namespace units_of_row {
+UNITS_STEP
+}
 
 // Both are declared in native.py.
 struct Problem { PROBLEM };
@@ -20,6 +30,37 @@ struct Gradients { GRADIENTS };
 namespace {
 
 using T = REAL;
+
+// What a thread needs for a row.
+struct Own {
+  const int64_t H, masters, chunk;
+  const Buffer<T> memory;
+  T *repeated, *d_cell, *d_masters;  // master gates by unit, [2, H], which become their gradients; [H]; [2, masters]
+  StepRow<T, 1> of_masters, of_units;
+
+  Own(int64_t H, int64_t chunk)
+      : H(H), masters(H / chunk), chunk(chunk),
+        memory((3 + units_of_row::kScratch) * H + (2 + masters_of_row::kScratch) * masters), repeated(memory.get()),
+        d_cell(repeated + 2 * H), d_masters(d_cell + H) {
+    of_masters.scratch = d_masters + 2 * masters, of_masters.d_states[0] = d_masters;
+    of_masters.d_states[1] = d_masters + masters;
+    of_units.scratch = of_masters.scratch + masters_of_row::kScratch * masters;
+    of_units.products[1] = of_units.d_products[1] = repeated, of_units.d_states[1] = d_cell;
+  }
+
+  void point_to(T* block, T* of_row, T* before, T* state, T* cell) {
+    of_masters.products[0] = block, of_masters.states[0] = of_row, of_masters.states[1] = of_row + masters;
+    of_units.products[0] = block + 2 * masters, of_units.child[1][0] = before;
+    of_units.states[0] = state, of_units.states[1] = cell;
+  }
+  void repeat() const {
+    for (int64_t side = 0; side < 2; ++side)
+      for (int64_t m = 0; m < masters; ++m) std::fill_n(repeated + side * H + m * chunk, chunk, of_masters.states[side][m]);
+  }
+  void sum_up() const {
+    for (int64_t m = 0; m < 2 * masters; ++m) d_masters[m] = std::accumulate(repeated + m * chunk, repeated + (m + 1) * chunk, T(0));
+  }
+};
 
 struct Run {
   const Problem& p;
@@ -32,53 +73,12 @@ struct Run {
   void backward(const Gradients& g) const;
 
  private:
-  int64_t place(int64_t token, int64_t row) const { return (p.kept ? token : 0) + row; }
-  void gates(int64_t token, int64_t row, const T* before, T* own) const;
-  void gates_backward(int64_t token, int64_t row, const T* before, const T* d_state, T* d_cell, T* d_block, T* own) const;
-  void spread(const T* masters_of_row, T* overlap, T* rest_input, T* rest_forget) const;
+  T* cell(int64_t token, int64_t row) const { return p.cells + ((p.kept ? token : 0) + row) * H; }
+  void point_to(Own& own, int64_t token, int64_t row, T* before) const {
+    own.point_to(p.blocks + (token + row) * columns, p.masters + (token + row) * 2 * masters, before,
+                 p.states + (token + row) * H, cell(token, row));
+  }
 };
-
-// Repeats, over the units of each chunk, the overlap of the master gates and what each master gate has beyond it.
-void Run::spread(const T* of_row, T* overlap, T* rest_input, T* rest_forget) const {
-  for (int64_t m = 0; m < masters; ++m) {
-    const T input = of_row[m], forget = of_row[masters + m], both = input * forget;
-    for (int64_t i = m * p.chunk_size; i < (m + 1) * p.chunk_size; ++i)
-      overlap[i] = both, rest_input[i] = input - both, rest_forget[i] = forget - both;
-  }
-}
-
-// Turns the preactivations of a row into its gates, h and c. `own` is memory for 5 * H entries.
-void Run::gates(int64_t token, int64_t row, const T* before, T* own) const {
-  T* block = p.blocks + (token + row) * columns;
-  T* of_row = p.masters + (token + row) * 2 * masters;
-  T* softmax = p.softmax + place(token, row) * 2 * masters;
-  for (int side = 0; side < 2; ++side, block += masters) {
-    const T most = *std::max_element(block, block + masters);
-    T sum = 0, so_far = 0, *values = softmax + side * masters;
-    SIMD_SUM(sum)
-    for (int64_t m = 0; m < masters; ++m) sum += values[m] = exponential(block[m] - most);
-    for (int64_t m = 0; m < masters; ++m) {
-      so_far += values[m] /= sum;
-      of_row[side * masters + m] = side ? so_far : T(1) - so_far;
-    }
-  }
-  T *overlap = own, *rest_input = own + H, *rest_forget = own + 2 * H;
-  spread(of_row, overlap, rest_input, rest_forget);
-  T *output = block, *update = output + H, *input = update + H, *forget = input + H;
-  T* state = p.states + (token + row) * H;
-  T* cell = p.cells + place(token, row) * H;
-  T* tanh_cell = p.tanh_cells + place(token, row) * H;
-  SIMD
-  for (int64_t i = 0; i < H; ++i) {
-    output[i] = sigmoid(output[i]);
-    update[i] = hyperbolic_tangent(update[i]);
-    input[i] = sigmoid(input[i]);
-    forget[i] = sigmoid(forget[i]);
-    cell[i] = (forget[i] * overlap[i] + rest_forget[i]) * before[i] + (input[i] * overlap[i] + rest_input[i]) * update[i];
-    tanh_cell[i] = hyperbolic_tangent(cell[i]);
-    state[i] = output[i] * tanh_cell[i];
-  }
-}
 
 void Run::forward() const {
   Packed<T> weight(H, columns), of_input(p.input_size, columns);
@@ -92,74 +92,35 @@ void Run::forward() const {
     const int64_t begin = first * weight.kPanel, width = std::min(last * weight.kPanel, columns) - begin;
     for (int64_t token = 0; token < p.num_tokens; ++token)
       std::copy_n(p.bias + begin, std::max<int64_t>(width, 0), p.blocks + token * columns + begin);
-    Buffer<T> own;
+    std::optional<Own> own;
     errors.run([&] {
-      own.allocate(5 * H);
+      own.emplace(H, p.chunk_size);
       multiply(p.num_tokens, p.inputs, p.input_size, false, of_input, first, last, p.blocks, columns, true);
     });
     int64_t token = 0;
-    const T *hidden = p.hidden, *cell = p.cell;
+    T *hidden = p.hidden, *before = p.cell;
     for (int64_t t = 0; t < p.num_steps; ++t) {
       const int64_t size = p.sizes[t], next = t + 1 < p.num_steps ? p.sizes[t + 1] : 0;
       errors.run([&] {
-        multiply(size, hidden, H, false, weight, first, last, p.blocks + token * columns, columns, true);
+        multiply(size, static_cast<const T*>(hidden), H, false, weight, first, last, p.blocks + token * columns, columns, true);
       });
 #pragma omp barrier
       errors.run([&] {
         for (int64_t row = thread; row < size; row += threads) {
-          gates(token, row, cell + row * H, own.get());
+          point_to(*own, token, row, before + row * H);
+          masters_of_row::forward_step(own->of_masters, masters);
+          own->repeat();
+          units_of_row::forward_step(own->of_units, H);
           if (row < next) continue;
           std::copy_n(p.states + (token + row) * H, H, p.last_hidden + row * H);
-          std::copy_n(p.cells + place(token, row) * H, H, p.last_cell + row * H);
+          std::copy_n(cell(token, row), H, p.last_cell + row * H);
         }
       });
 #pragma omp barrier
-      hidden = p.states + token * H, cell = p.cells + place(token, 0) * H;
+      hidden = p.states + token * H, before = cell(token, 0);
       token += size;
     }
   });
-}
-
-// Gradients of the preactivations of a row, and of c before, over that of c. `own` is memory for 5 * H entries.
-void Run::gates_backward(int64_t token, int64_t row, const T* before, const T* d_state, T* d_cell, T* d_block,
-                            T* own) const {
-  const T* output = p.blocks + (token + row) * columns + 2 * masters;
-  const T *update = output + H, *input = update + H, *forget = input + H;
-  const T* of_row = p.masters + (token + row) * 2 * masters;
-  const T* softmax = p.softmax + place(token, row) * 2 * masters;
-  const T* tanh_cell = p.tanh_cells + place(token, row) * H;
-  T *overlap = own, *rest_input = own + H, *rest_forget = own + 2 * H, *of_input = own + 3 * H, *of_forget = own + 4 * H;
-  spread(of_row, overlap, rest_input, rest_forget);
-  T *d_output = d_block + 2 * masters, *d_update = d_output + H, *d_input = d_update + H, *d_forget = d_input + H;
-  SIMD
-  for (int64_t i = 0; i < H; ++i) {
-    const T of_cell = d_cell[i] + d_state[i] * output[i] * (T(1) - tanh_cell[i] * tanh_cell[i]);
-    d_output[i] = d_state[i] * tanh_cell[i] * output[i] * (T(1) - output[i]);
-    d_update[i] = of_cell * (input[i] * overlap[i] + rest_input[i]) * (T(1) - update[i] * update[i]);
-    d_cell[i] = of_cell * (forget[i] * overlap[i] + rest_forget[i]);
-    of_input[i] = of_cell * update[i];
-    of_forget[i] = of_cell * before[i];
-    d_input[i] = of_input[i] * overlap[i] * input[i] * (T(1) - input[i]);
-    d_forget[i] = of_forget[i] * overlap[i] * forget[i] * (T(1) - forget[i]);
-    overlap[i] = of_input[i] * (input[i] - T(1)) + of_forget[i] * (forget[i] - T(1));  // now its gradient
-  }
-  for (int64_t m = 0; m < masters; ++m) {
-    T to_input = 0, to_forget = 0, to_overlap = 0;
-    for (int64_t i = m * p.chunk_size; i < (m + 1) * p.chunk_size; ++i)
-      to_input += of_input[i], to_forget += of_forget[i], to_overlap += overlap[i];
-    d_block[m] = -(to_input + to_overlap * of_row[masters + m]);
-    d_block[masters + m] = to_forget + to_overlap * of_row[m];
-  }
-  for (int side = 0; side < 2; ++side, d_block += masters, softmax += masters) {
-    T total = 0, so_far = 0;
-    for (int64_t m = masters - 1; m >= 0; --m) {  // a unit adds to the cumulative sums from it on
-      so_far += d_block[m];
-      d_block[m] = so_far * softmax[m];
-      total += d_block[m];
-    }
-    SIMD
-    for (int64_t m = 0; m < masters; ++m) d_block[m] -= total * softmax[m];
-  }
 }
 
 void Run::backward(const Gradients& g) const {
@@ -168,20 +129,28 @@ void Run::backward(const Gradients& g) const {
     const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
     const int64_t first = share(weight.panels(), thread, threads), last = share(weight.panels(), thread + 1, threads);
     for (int64_t panel = first; panel < last; ++panel) weight.pack_panel(panel, p.hidden_weight, H, true);
-    Buffer<T> own;
-    errors.run([&] { own.allocate(5 * H); });
+    std::optional<Own> own;
+    errors.run([&] { own.emplace(H, p.chunk_size); });
     T *d_hidden = g.hidden, *d_cell = g.cell;
     int64_t token = p.num_tokens;
     for (int64_t t = p.num_steps - 1; t >= 0; --t) {
       const int64_t size = p.sizes[t];
       token -= size;
-      const T* before = t ? p.cells + (token - p.sizes[t - 1]) * H : p.cell;
+      T* before = t ? p.cells + (token - p.sizes[t - 1]) * H : p.cell;
       T* d_block = g.blocks + token * columns;
       errors.run([&] {
         for (int64_t row = thread; row < size; row += threads) {
           add(d_hidden + row * H, g.states + (token + row) * H, H);
-          gates_backward(token, row, before + row * H, d_hidden + row * H, d_cell + row * H, d_block + row * columns,
-                         own.get());
+          point_to(*own, token, row, before + row * H);
+          own->repeat();
+          own->of_units.d_states[0] = d_hidden + row * H, own->of_units.d_child[1][0] = d_cell + row * H;
+          own->of_units.d_products[0] = d_block + row * columns + 2 * masters;
+          own->of_masters.d_products[0] = d_block + row * columns;
+          std::copy_n(d_cell + row * H, H, own->d_cell);
+          std::fill_n(d_cell + row * H, H, T(0));
+          units_of_row::backward_step(own->of_units, H);
+          own->sum_up();
+          masters_of_row::backward_step(own->of_masters, masters);
         }
       });
 #pragma omp barrier

@@ -11,6 +11,7 @@ import torch
 
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native.structures import Structure, structured_library
+from treemem.ops.on_lstm.step import PRINTED
 from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.sequence_lengths import of_step_before
 
@@ -22,11 +23,11 @@ _PROBLEM = Structure(  # rows are sorted by length, longest first
     "int64_t kept",  # whether each step has its own softmax, cells and tanh_cells
     "const int64_t *sizes",  # [num_steps], rows of each step, not ascending
     "const REAL *inputs",  # [num_tokens, input_size]
-    "const REAL *hidden, *cell",  # [rows, hidden_size]
+    "REAL *hidden, *cell",  # [rows, hidden_size]
     "const REAL *input_weight, *bias, *hidden_weight",
     "REAL *blocks",  # [num_tokens, columns]: output, update and own gates
-    "REAL *masters, *softmax",  # [num_tokens, 2, masters]
-    "REAL *states, *cells, *tanh_cells",  # [num_tokens, hidden_size]
+    "REAL *masters",  # [num_tokens, 2, masters]
+    "REAL *states, *cells",  # [num_tokens, hidden_size]
     "REAL *last_hidden, *last_cell",  # [rows, hidden_size], of empty sequences filled in before
 )
 _GRADIENTS = Structure(
@@ -41,7 +42,7 @@ _GRADIENTS = Structure(
 
 def on_lstm_library(tensors: Iterable[torch.Tensor]) -> ctypes.CDLL | None:
     """Return the compiled functions, or None if they cannot be used; ``tensors`` are all that they read."""
-    return structured_library(_SOURCE, tensors, _PROBLEM, _GRADIENTS)
+    return structured_library(_SOURCE, tensors, _PROBLEM, _GRADIENTS, *PRINTED)
 
 
 def is_worth_packing(weight: torch.Tensor, sizes: list[int]) -> bool:
@@ -75,13 +76,11 @@ class NativeSteps(torch.autograd.Function):
     ) -> tuple[torch.Tensor, ...]:
         """``h`` and the master gates of all tokens, step after step, and the last ``h`` and ``c`` of each row."""
         num_tokens, (rows, hidden_size) = len(inputs), hidden.shape
-        shape, kept = (2, hidden_size // chunk_size), num_tokens if differentiable else rows
+        shape = (2, hidden_size // chunk_size)
         blocks, masters, states = (
             empty_rows(inputs, num_tokens, *rest) for rest in ((len(bias),), shape, (hidden_size,))
         )
-        softmax, cells, tanh_cells = (
-            empty_rows(inputs, kept, *rest) for rest in (shape, (hidden_size,), (hidden_size,))
-        )
+        cells = empty_rows(inputs, num_tokens if differentiable else rows, hidden_size)
         last_hidden, last_cell = (each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell))
         work = max(sizes, default=0) * hidden_weight.numel()
         numbers = {
@@ -103,10 +102,8 @@ class NativeSteps(torch.autograd.Function):
             "hidden_weight": hidden_weight.contiguous(),
             "blocks": blocks,
             "masters": masters,
-            "softmax": softmax,
             "states": states,
             "cells": cells,
-            "tanh_cells": tanh_cells,
         }
         library.forward(_PROBLEM(**numbers, **tensors, last_hidden=last_hidden, last_cell=last_cell))
         if differentiable:  # the last states are not read

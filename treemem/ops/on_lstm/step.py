@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from treemem.engines.printer.driven import DrivenStep
+
 
 class OnLSTMWeights(NamedTuple):
     """What maps the input and the previous ``h`` to the preactivations of a step.
@@ -59,21 +61,33 @@ def on_lstm_gates(preactivation: torch.Tensor, chunk_size: int) -> dict[str, tor
     """
     num_masters = preactivation.shape[1] // (2 + 4 * chunk_size)
     hidden_size = num_masters * chunk_size
-    masters, output, update, own = preactivation.split([2 * num_masters, hidden_size, hidden_size, 2 * hidden_size], 1)
-    input_upwards, master_forget = masters.unflatten(1, (2, num_masters)).softmax(2).cumsum(2).unbind(1)
-    master_input = 1 - input_upwards
-    overlap = (master_forget * master_input)[:, None]
-    rest = torch.stack([master_input, master_forget], 1) - overlap
-    own = torch.sigmoid(own).unflatten(1, (2, num_masters, chunk_size))
-    gates = own * overlap[..., None] + rest[..., None]
-    of_input, of_forget = gates.flatten(2).unbind(1)
+    masters, others = preactivation.split([2 * num_masters, 4 * hidden_size], 1)
+    master_input, master_forget = _master_gates(masters)
+    chunks = others.unflatten(1, (4, num_masters, chunk_size)).unbind(1)
+    gates = _unit_gates(*chunks, master_input[:, :, None], master_forget[:, :, None])
+    of_units = {name: gate.flatten(1) for name, gate in gates.items()}
+    return {"master_input": master_input, "master_forget": master_forget, **of_units}
+
+
+def _master_gates(preactivation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    input_upwards, forget = preactivation.unflatten(1, (2, -1)).softmax(2).cumsum(2).unbind(1)
+    return 1 - input_upwards, forget
+
+
+def _unit_gates(
+    output: torch.Tensor,
+    update: torch.Tensor,
+    enter: torch.Tensor,
+    forget: torch.Tensor,
+    master_input: torch.Tensor,
+    master_forget: torch.Tensor,
+) -> dict[str, torch.Tensor]:
+    overlap = master_forget * master_input
     return {
-        "master_input": master_input,
-        "master_forget": master_forget,
         "output": torch.sigmoid(output),
         "update": torch.tanh(update),
-        "input": of_input,
-        "forget": of_forget,
+        "input": torch.sigmoid(enter) * overlap + (master_input - overlap),
+        "forget": torch.sigmoid(forget) * overlap + (master_forget - overlap),
     }
 
 
@@ -89,3 +103,22 @@ def on_lstm_step(gates: dict[str, torch.Tensor], cell: torch.Tensor) -> tuple[to
     """
     cell = gates["forget"] * cell + gates["input"] * gates["update"]
     return gates["output"] * torch.tanh(cell), cell
+
+
+State = dict[str, torch.Tensor]
+
+
+def _masters(products: State, children: State) -> State:
+    return dict(zip(("input", "forget"), _master_gates(products["masters"]), strict=True))
+
+
+def _units(products: State, children: State) -> State:
+    gates = _unit_gates(*products["gates"].chunk(4, 1), *products["masters"].chunk(2, 1))
+    return dict(zip("hc", on_lstm_step(gates, children["c"].squeeze(1)), strict=True))
+
+
+PRINTED = (
+    DrivenStep("MASTERS_STEP", _masters, {"masters": 2}, ("input", "forget"), 0),
+    DrivenStep("UNITS_STEP", _units, {"gates": 4, "masters": 2}, "hc", 1),
+)
+"""The master gates, and the rest of the step of a row whose master gates are repeated for each unit, for C++."""
