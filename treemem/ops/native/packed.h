@@ -197,20 +197,4 @@ void outer(int64_t left, int64_t right, int64_t rows, const T* a, int64_t a_stri
 // Where the part of a thread begins in `count` things.
 inline int64_t share(int64_t count, int64_t thread, int64_t threads) { return count * thread / threads; }
 
-// c [rows, columns] = x b by many threads. x is [rows, depth], or its transpose is; b is [depth, columns].
-template <typename T>
-void product(int64_t threads, int64_t rows, int64_t columns, int64_t depth, const T* x, bool transposed, const T* b,
-             T* c) {
-  Packed<T> packed(depth, columns);
-  const int64_t stride = transposed ? rows : depth;
-  on_threads(threads, [&](Errors&) {
-#pragma omp for schedule(static)
-    for (int64_t panel = 0; panel < packed.panels(); ++panel) packed.pack_panel(panel, b, columns, true);
-    const int64_t thread = omp_get_thread_num(), parts = omp_get_num_threads();
-    const int64_t begin = share(rows, thread, parts), end = share(rows, thread + 1, parts);
-    multiply(end - begin, x + begin * (transposed ? 1 : stride), stride, transposed, packed, 0, packed.panels(),
-             c + begin * columns, columns, false);
-  });
-}
-
 }  // namespace

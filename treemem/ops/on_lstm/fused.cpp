@@ -81,22 +81,13 @@ struct Run {
 };
 
 void Run::forward() const {
-  Packed<T> weight(H, columns), of_input(p.input_size, columns);
+  Packed<T> weight(H, columns);
   on_threads(p.threads, [&](Errors& errors) {
     const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
     const int64_t first = share(weight.panels(), thread, threads), last = share(weight.panels(), thread + 1, threads);
-    for (int64_t panel = first; panel < last; ++panel) {
-      of_input.pack_panel(panel, p.input_weight, p.input_size, false);
-      weight.pack_panel(panel, p.hidden_weight, H, false);
-    }
-    const int64_t begin = first * weight.kPanel, width = std::min(last * weight.kPanel, columns) - begin;
-    for (int64_t token = 0; token < p.num_tokens; ++token)
-      std::copy_n(p.bias + begin, std::max<int64_t>(width, 0), p.blocks + token * columns + begin);
+    for (int64_t panel = first; panel < last; ++panel) weight.pack_panel(panel, p.hidden_weight, H, false);
     std::optional<Own> own;
-    errors.run([&] {
-      own.emplace(H, p.chunk_size);
-      multiply(p.num_tokens, p.inputs, p.input_size, false, of_input, first, last, p.blocks, columns, true);
-    });
+    errors.run([&] { own.emplace(H, p.chunk_size); });
     int64_t token = 0;
     T *hidden = p.hidden, *before = p.cell;
     for (int64_t t = 0; t < p.num_steps; ++t) {
@@ -160,10 +151,6 @@ void Run::backward(const Gradients& g) const {
 #pragma omp barrier
     }
   });
-  const T* d_blocks = g.blocks;
-  product(p.threads, p.num_tokens, p.input_size, columns, d_blocks, false, p.input_weight, g.inputs);
-  product(p.threads, columns, p.input_size, p.num_tokens, d_blocks, true, p.inputs, g.input_weight);
-  product(p.threads, columns, H, p.num_tokens, d_blocks, true, g.previous, g.hidden_weight);
 }
 
 }  // namespace

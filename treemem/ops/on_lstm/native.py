@@ -19,13 +19,12 @@ _SOURCE = Path(__file__).with_name("fused.cpp")
 _LEAST_WORK = 1 << 18  # multiplications in a step that are worth a thread
 _PROBLEM = Structure(  # rows are sorted by length, longest first
     "PROBLEM",
-    "int64_t threads, num_steps, num_tokens, input_size, hidden_size, chunk_size",
-    "int64_t kept",  # whether each step has its own softmax, cells and tanh_cells
+    "int64_t threads, num_steps, num_tokens, hidden_size, chunk_size",
+    "int64_t kept",  # whether each step has its own cells
     "const int64_t *sizes",  # [num_steps], rows of each step, not ascending
-    "const REAL *inputs",  # [num_tokens, input_size]
     "REAL *hidden, *cell",  # [rows, hidden_size]
-    "const REAL *input_weight, *bias, *hidden_weight",
-    "REAL *blocks",  # [num_tokens, columns]: output, update and own gates
+    "const REAL *hidden_weight",
+    "REAL *blocks",  # [num_tokens, columns]; what the inputs give comes in
     "REAL *masters",  # [num_tokens, 2, masters]
     "REAL *states, *cells",  # [num_tokens, hidden_size]
     "REAL *last_hidden, *last_cell",  # [rows, hidden_size], of empty sequences filled in before
@@ -33,10 +32,8 @@ _PROBLEM = Structure(  # rows are sorted by length, longest first
 _GRADIENTS = Structure(
     "GRADIENTS",
     "const REAL *states",  # [num_tokens, hidden_size]
-    "const REAL *previous",  # h before each token, [num_tokens, hidden_size]
     "REAL *hidden, *cell",  # [rows, hidden_size], of the last ones; become those of the first ones
     "REAL *blocks",  # [num_tokens, columns]
-    "REAL *inputs, *input_weight, *hidden_weight",
 )
 
 
@@ -80,6 +77,7 @@ class NativeSteps(torch.autograd.Function):
         blocks, masters, states = (
             empty_rows(inputs, num_tokens, *rest) for rest in ((len(bias),), shape, (hidden_size,))
         )
+        torch.addmm(bias, inputs, input_weight.t(), out=blocks)
         cells = empty_rows(inputs, num_tokens if differentiable else rows, hidden_size)
         last_hidden, last_cell = (each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell))
         work = max(sizes, default=0) * hidden_weight.numel()
@@ -87,18 +85,14 @@ class NativeSteps(torch.autograd.Function):
             "threads": max(1, min(torch.get_num_threads(), work // _LEAST_WORK)),
             "num_steps": len(sizes),
             "num_tokens": num_tokens,
-            "input_size": inputs.shape[1],
             "hidden_size": hidden_size,
             "chunk_size": chunk_size,
             "kept": differentiable,
         }
         tensors = {
             "sizes": torch.tensor(sizes, dtype=torch.int64),
-            "inputs": inputs.contiguous(),
             "hidden": hidden.contiguous(),
             "cell": cell.contiguous(),
-            "input_weight": input_weight.contiguous(),
-            "bias": bias.contiguous(),
             "hidden_weight": hidden_weight.contiguous(),
             "blocks": blocks,
             "masters": masters,
@@ -108,7 +102,7 @@ class NativeSteps(torch.autograd.Function):
         library.forward(_PROBLEM(**numbers, **tensors, last_hidden=last_hidden, last_cell=last_cell))
         if differentiable:  # the last states are not read
             ctx.library, ctx.numbers, ctx.names, ctx.steps = library, numbers, [*tensors], sizes
-            save_for_backward(ctx, *tensors.values())
+            save_for_backward(ctx, inputs, input_weight, *tensors.values())
         ctx.mark_non_differentiable(masters)
         return states, masters, last_hidden, last_cell
 
@@ -123,21 +117,19 @@ class NativeSteps(torch.autograd.Function):
         d_cell: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs, the initial states and the weights."""
-        tensors = dict(zip(ctx.names, (each.contiguous() for each in saved), strict=True))
-        states, weights = tensors["states"], (tensors["input_weight"], tensors["hidden_weight"])
-        d_inputs, d_input_weight, d_hidden_weight = map(torch.empty_like, (tensors["inputs"], *weights))
+        inputs, input_weight, *others = saved
+        tensors = dict(zip(ctx.names, (each.contiguous() for each in others), strict=True))
+        states, blocks = tensors["states"], tensors["blocks"]
         d_hidden, d_cell = (each.clone(memory_format=torch.contiguous_format) for each in (d_hidden, d_cell))
-        d_blocks = empty_rows(states, len(states), len(tensors["bias"]))
+        d_blocks = empty_rows(states, *blocks.shape)
         gradients = _GRADIENTS(
             states=d_states.contiguous(),
-            previous=of_step_before(tensors["hidden"], states, ctx.steps),
             hidden=d_hidden,
             cell=d_cell,
             blocks=d_blocks,
-            inputs=d_inputs,
-            input_weight=d_input_weight,
-            hidden_weight=d_hidden_weight,
         )
         ctx.library.backward(_PROBLEM(**ctx.numbers, **tensors, last_hidden=None, last_cell=None), gradients)
-        of_inputs = d_inputs, d_hidden, d_cell, d_input_weight, d_blocks.sum(0), d_hidden_weight
-        return None, *of_inputs, None, None, None
+        with torch.autocast("cpu", enabled=False):
+            turned = d_blocks.t()
+            of_maps = turned @ inputs, d_blocks.sum(0), turned @ of_step_before(tensors["hidden"], states, ctx.steps)
+            return None, d_blocks @ input_weight, d_hidden, d_cell, *of_maps, None, None, None
