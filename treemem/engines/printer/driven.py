@@ -24,6 +24,7 @@ class DrivenStep:
         states: names of vectors.
         arity: number of children.
         learned: how many vectors it reads that are the same for all rows.
+        numbers: names of further states, ``[rows, 1]``. A step that has them has no children.
     """
 
     def __init__(
@@ -34,10 +35,11 @@ class DrivenStep:
         states: Sequence[str],
         arity: int,
         learned: int = 0,
+        numbers: Sequence[str] = (),
     ) -> None:
         self._macro, self._step = macro, step
         parts = {name: (1, (_WIDTH,) * count or (1,)) for name, count in products.items()}
-        vectors = dict.fromkeys(states, (_WIDTH,))
+        vectors = dict.fromkeys(states, (_WIDTH,)) | dict.fromkeys(numbers, (1,))
         self._shape = StepShape(arity, _WIDTH, parts, vectors, [(_WIDTH,)] * learned)
 
     @cached_property

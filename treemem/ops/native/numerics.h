@@ -190,21 +190,6 @@ void fill_rows(T* to, int64_t rows, int64_t width, const T* from) {
   for (int64_t row = 0; row < rows; ++row) std::memcpy(to + row * width, from, static_cast<size_t>(width) * sizeof(T));
 }
 
-// (x - mean) / sqrt(variance + 1e-5), in place; returns the factor.
-template <typename T>
-T normalize(T* values, int64_t width) {
-  T mean = 0, square = 0;
-  SIMD_SUM(mean)
-  for (int64_t i = 0; i < width; ++i) mean += values[i];
-  mean /= T(width);
-  SIMD_SUM(square)
-  for (int64_t i = 0; i < width; ++i) square += (values[i] - mean) * (values[i] - mean);
-  const T scale = T(1) / std::sqrt(square / T(width) + T(1e-5));
-  SIMD
-  for (int64_t i = 0; i < width; ++i) values[i] = (values[i] - mean) * scale;
-  return scale;
-}
-
 template <typename T>
 void softmax(T* values, int64_t count) {
   if (!count) return;

@@ -25,9 +25,12 @@
 #include "packed.h"
 #include "step.h"
 
-// The step of a slot with gates, printed from fused.py.
-namespace gated {
-GATED_STEP
+// The steps of a composed slot and of the score of a key, printed from fused.py.
+namespace slot_step {
+SLOT_STEP
+}
+namespace score_step {
+SCORE_STEP
 }
 
 // Both are declared in fused.py.
@@ -40,6 +43,7 @@ using T = REAL;
 
 constexpr double kThreshold = 1e-5;  // reach below this is 0
 constexpr double kEpsilon = 1e-5;    // of layer norms
+constexpr int64_t kLearned = 5;      // vectors that printed steps read
 constexpr double kSmallest = 1e-12;  // of the sum that pointers are divided by
 
 enum Stream : uint32_t { kVertical = 1, kHorizontal, kInner, kKey, kCompared };
@@ -53,7 +57,7 @@ struct Step {
   std::vector<int64_t> first, rank, order;     // by sequence; by rank
   std::vector<int64_t> count, offset;          // by slot
   std::vector<int64_t> key_pair, key_row, key_slot;  // of the step before
-  T *share, *held, *candidate, *inner, *gates, *key_normed, *key_scale;
+  T *share, *held, *candidate, *inner, *gates, *from_keys;
 
   int64_t pair(int64_t row, int64_t slot) const { return offset[slot] + rank[row]; }
 };
@@ -74,9 +78,15 @@ class Part {
   Part(const Problem& problem, int64_t part)
       : p(problem), part(part), parts(problem.num_parts), D(problem.hidden_size), S(problem.slots),
         H(inner_size(problem)), cell_drop(problem.cell_dropout, problem.seed, part),
-        memory_drop(problem.memory_dropout, problem.seed, part), own_learned((4 + gated::kScratch) * D) {
-    if (p.gain) std::copy_n(p.gain, D, own_learned.get()), std::copy_n(p.shift, D, own_learned.get() + D);
-    own_step.learned = own_learned.get(), own_step.scratch = own_learned.get() + 4 * D;
+        memory_drop(problem.memory_dropout, problem.seed, part), of_steps_own((2 * kLearned + 1 + slot_step::kScratch + score_step::kScratch) * D) {
+    T* memory = of_steps_own.get();
+    const T* learned[kLearned] = {p.gain, p.shift, p.score_weight, p.key_gain, p.key_shift};
+    for (int64_t k = 0; k < kLearned; ++k)
+      if (learned[k]) std::copy_n(learned[k], D, memory + k * D);
+    of_slot.learned = memory, of_key.learned = memory + 2 * D;
+    of_slot.d_learned = memory + kLearned * D, of_key.d_learned = of_slot.d_learned + 2 * D;
+    of_key.mask = of_slot.d_learned + kLearned * D;
+    of_slot.scratch = of_key.mask + D, of_key.scratch = of_slot.scratch + slot_step::kScratch * D;
   }
 
   bool forward(const Maps& maps);
@@ -95,8 +105,9 @@ class Part {
   std::vector<std::unique_ptr<Step>> steps;
   Arena of_steps[3], scratch;
   std::vector<int64_t> starts;
-  StepRow<T, 3> own_step;
-  Buffer<T> own_learned;  // gain and shift, their gradients, and memory for a step
+  StepRow<T, 3> of_slot;
+  StepRow<T, 1> of_key;
+  Buffer<T> of_steps_own;  // what steps learn, [5, D], its gradient, and memory for both
   uint32_t num_pairs = 0, num_keys = 0;  // of the steps so far: they number the entries for dropout
   std::vector<uint32_t> pairs_before, keys_before;
 
@@ -125,18 +136,13 @@ class Part {
     return value < T(kThreshold) ? T(0) : value;
   }
   bool attend(int64_t t, Step& s, const Maps& maps, Arena& memory);
-  T rectified_score(int64_t t, Step& s, int64_t key, Floats query) const;
-  T tanh_score(int64_t t, Step& s, int64_t key, Floats query) const;
-  void backward_rectified(int64_t t, Step& s, int64_t key, T of_score, T* d_query, T* d_key, const Gradients& g) const;
-  void backward_tanh(int64_t t, Step& s, int64_t key, T of_score, T* d_query, const Gradients& g) const;
+  void point_to_key(int64_t t, const Step& s, int64_t key);
   void choose(int64_t t, Step& s, Arena& memory);
   void hold(int64_t t, Step& s, Arena& memory);
   void compose(int64_t t, Step& s, const Maps& maps, Arena& memory);
-  void compose_gated(int64_t t, Step& s, int64_t slot, const Maps& maps);
-  void compose_plain(int64_t t, Step& s, int64_t slot);
-  StepRow<T, 3>& slot_step(int64_t t, const Step& s, int64_t slot, int64_t rank);
-  void backward_gated(int64_t t, Step& s, int64_t slot, const CellGradients& g, const Maps& maps);
-  void backward_plain(int64_t t, const Step& s, int64_t slot, const CellGradients& g);
+  void compose(int64_t t, Step& s, int64_t slot, const Maps& maps);
+  void point_to_slot(int64_t t, const Step& s, int64_t slot, int64_t rank);
+  void backward(int64_t t, Step& s, int64_t slot, const CellGradients& g, const Maps& maps);
   void gather_keys(int64_t t, const Step& s, T* keys) const;
   void gather_vertical(int64_t t, const Step& s, int64_t slot, T* out, int64_t stride) const;
   void gather_held(const Step& s, int64_t t, T* out, int64_t stride) const;
@@ -191,14 +197,15 @@ bool Part::attend(int64_t t, Step& s, const Maps& maps, Arena& memory) {
   }
   s.keys = static_cast<int64_t>(s.key_pair.size());
   T *inputs = scratch.take<T>(s.keys * D), *scores = scratch.take<T>(s.keys);
-  s.key_normed = memory.take<T>(s.keys * D);
-  s.key_scale = memory.take<T>(s.keys);
+  s.from_keys = memory.take<T>(s.keys * D);
   gather_keys(t, s, inputs);
-  if (p.key_bias) fill_rows(s.key_normed, s.keys, D, p.key_bias);
-  multiply(s.keys, inputs, D, maps.key, s.key_normed, D, p.key_bias != nullptr);
+  if (p.key_bias) fill_rows(s.from_keys, s.keys, D, p.key_bias);
+  multiply(s.keys, inputs, D, maps.key, s.from_keys, D, p.key_bias != nullptr);
   for (int64_t key = 0; key < s.keys; ++key) {
-    Floats query = p.queries + after_first(t, s.key_row[key]) * D;
-    scores[key] = *p.score_bias + (p.key_gain ? rectified_score(t, s, key, query) : tanh_score(t, s, key, query));
+    point_to_key(t, s, key);
+    of_key.states[0] = scores + key;
+    score_step::forward_step(of_key, D);
+    scores[key] += *p.score_bias;
   }
   int64_t key = 0;
   std::vector<T> own(S);
@@ -226,37 +233,6 @@ bool Part::attend(int64_t t, Step& s, const Maps& maps, Arena& memory) {
     }
   }
   return true;
-}
-
-// The published code's score: `key_normed`, what the key map gives, is normalised.
-T Part::rectified_score(int64_t t, Step& s, int64_t key, Floats query) const {
-  Floats gain = p.key_gain, shift = p.key_shift, weight = p.score_weight;
-  T* normed = s.key_normed + key * D;
-  s.key_scale[key] = normalize(normed, D);
-  const uint32_t entry = entry_of_key(t, key);
-  const Dropout<T> drop = memory_drop;
-  T total = 0;
-  SIMD_SUM(total)
-  for (int64_t d = 0; d < D; ++d) {
-    const T value = normed[d] * gain[d] + shift[d] + query[d];
-    total += weight[d] * (value < T(0) ? T(0) : value) * drop.factor(kCompared, entry + static_cast<uint32_t>(d));
-  }
-  return total;
-}
-
-// The paper's score, eq. 8: `key_normed` becomes the tanh.
-T Part::tanh_score(int64_t t, Step& s, int64_t key, Floats query) const {
-  Floats weight = p.score_weight;
-  T* compared = s.key_normed + key * D;
-  const uint32_t entry = entry_of_key(t, key);
-  const Dropout<T> drop = memory_drop;
-  T total = 0;
-  SIMD_SUM(total)
-  for (int64_t d = 0; d < D; ++d) {
-    compared[d] = hyperbolic_tangent(compared[d] + query[d]);
-    total += weight[d] * compared[d] * drop.factor(kCompared, entry + static_cast<uint32_t>(d));
-  }
-  return total;
 }
 
 // The first composed slot of each sequence, and the order of the pairs.
@@ -320,54 +296,48 @@ void Part::compose(int64_t t, Step& s, const Maps& maps, Arena& memory) {
     if (!s.count[slot]) continue;
     gather_vertical(t, s, slot, inputs, D);
     multiply(s.count[slot], inputs, D, maps.vertical, s.inner + s.offset[slot] * H, H, true);
-    if (p.weight2) compose_gated(t, s, slot, maps);
-    else compose_plain(t, s, slot);
+    compose(t, s, slot, maps);
   }
   for (int64_t row = 0; row < s.size; ++row)
     std::copy_n(s.candidate + s.pair(row, S - 1) * D, D, p.outputs + token(t, row) * D);
 }
 
 // The candidates of a slot from `inner`, W_1 [v; h].
-void Part::compose_gated(int64_t t, Step& s, int64_t slot, const Maps& maps) {
+void Part::compose(int64_t t, Step& s, int64_t slot, const Maps& maps) {
   const int64_t count = s.count[slot], begin = s.offset[slot];
-  Floats bias1 = p.bias1;
-  T *inner = s.inner + begin * H, *gates = s.gates + begin * H;
-  const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin)) * static_cast<uint32_t>(H);
-  for (int64_t rank = 0; rank < count; ++rank)
-    for (int64_t i = rank * H, j = 0; j < H; ++i, ++j) {
-      const T value = inner[i] + bias1[j];
-      inner[i] = value < T(0) ? T(0) : value;
-    }
-  cell_drop.copy(kInner, entry, inner, inner, count * H);
-  fill_rows(gates, count, H, p.bias2);
-  multiply(count, inner, H, maps.gates, gates, H, true);
-  for (int64_t rank = 0; rank < count; ++rank) gated::forward_step(slot_step(t, s, slot, rank), D);
+  T* inner = s.inner + begin * H;
+  for (int64_t rank = 0; rank < count; ++rank) add(inner + rank * H, p.bias1, H);
+  if (p.weight2) {
+    const uint32_t entry = (pairs_before[t] + static_cast<uint32_t>(begin)) * static_cast<uint32_t>(H);
+    for (int64_t i = 0; i < count * H; ++i) inner[i] = inner[i] < T(0) ? T(0) : inner[i];
+    cell_drop.copy(kInner, entry, inner, inner, count * H);
+    fill_rows(s.gates + begin * H, count, H, p.bias2);
+    multiply(count, inner, H, maps.gates, s.gates + begin * H, H, true);
+  }
+  for (int64_t rank = 0; rank < count; ++rank) {
+    point_to_slot(t, s, slot, rank);
+    slot_step::forward_step(of_slot, D);
+  }
 }
 
 // What the step of a slot reads and writes in a sequence.
-StepRow<T, 3>& Part::slot_step(int64_t t, const Step& s, int64_t slot, int64_t rank) {
+void Part::point_to_slot(int64_t t, const Step& s, int64_t slot, int64_t rank) {
   const int64_t row = s.order[rank], at = s.offset[slot] + rank;
   T* x = element(t, row);
-  own_step.child[0][0] = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : x;
-  own_step.child[0][1] = s.held + at * D, own_step.child[0][2] = x;
-  own_step.products[0] = own_step.d_products[0] = s.gates + at * H, own_step.products[1] = s.share + at;
-  own_step.states[0] = s.candidate + at * D;
-  return own_step;
+  of_slot.child[0][0] = slot > s.first[row] ? s.candidate + s.pair(row, slot - 1) * D : x;
+  of_slot.child[0][1] = s.held + at * D, of_slot.child[0][2] = x;
+  of_slot.products[0] = of_slot.d_products[0] = (p.weight2 ? s.gates : s.inner) + at * H;
+  of_slot.products[1] = s.share + at, of_slot.states[0] = s.candidate + at * D;
 }
 
-void Part::compose_plain(int64_t t, Step& s, int64_t slot) {
-  Floats bias = p.bias1;
-  for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
-    const int64_t at = s.offset[slot] + rank;
-    Floats own = element(t, s.order[rank]);
-    T *composed = s.inner + at * D, *out = s.candidate + at * D;
-    const T share = s.share[at];
-    SIMD
-    for (int64_t d = 0; d < D; ++d) {
-      composed[d] = hyperbolic_tangent(composed[d] + bias[d]);
-      out[d] = own[d] + share * (composed[d] - own[d]);
-    }
-  }
+// What the score of a key reads.
+void Part::point_to_key(int64_t t, const Step& s, int64_t key) {
+  of_key.products[0] = of_key.d_products[0] = s.from_keys + key * D;
+  of_key.products[1] = p.queries + after_first(t, s.key_row[key]) * D;
+  const uint32_t entry = entry_of_key(t, key);
+  const Dropout<T> drop = memory_drop;
+  SIMD
+  for (int64_t d = 0; d < D; ++d) of_key.mask[d] = drop.factor(kCompared, entry + static_cast<uint32_t>(d));
 }
 
 // What the key map reads, with dropout.
@@ -396,93 +366,32 @@ void Part::gather_held(const Step& s, int64_t t, T* out, int64_t stride) const {
   }
 }
 
-// From the candidates of a slot to what the cell reads: `inner`, and `held` and `vertical` past W_1. `gates` becomes the
-// gradient of what W_2 gives.
-void Part::backward_gated(int64_t t, Step& s, int64_t slot, const CellGradients& g, const Maps& maps) {
+// From the candidates of a slot to what the cell reads: `inner`, and `held` and `vertical` past W_1. What the last map
+// gives becomes its gradient.
+void Part::backward(int64_t t, Step& s, int64_t slot, const CellGradients& g, const Maps& maps) {
   const int64_t count = s.count[slot], begin = s.offset[slot];
-  T *gates = s.gates + begin * H, of_share;
+  T of_share;
   std::fill_n(g.vertical, count * D, T(0));
   for (int64_t rank = 0; rank < count; ++rank) {
     const int64_t row = s.order[rank];
-    StepRow<T, 3>& step = slot_step(t, s, slot, rank);
-    step.d_states[0] = g.candidate + rank * D, step.d_products[1] = &of_share, step.d_learned = own_learned.get() + 2 * D;
-    step.d_child[0][0] = g.vertical + rank * D, step.d_child[0][1] = g.held + rank * D;
-    step.d_child[0][2] = g.elements + token(t, row) * D;
-    gated::backward_step(step, D);
+    point_to_slot(t, s, slot, rank);
+    of_slot.d_states[0] = g.candidate + rank * D, of_slot.d_products[1] = &of_share;
+    of_slot.d_child[0][0] = g.vertical + rank * D, of_slot.d_child[0][1] = g.held + rank * D;
+    of_slot.d_child[0][2] = g.elements + token(t, row) * D;
+    slot_step::backward_step(of_slot, D);
     g.cumulative[row * S] += of_share;
   }
+  Floats inner = s.inner + begin * H, gates = s.gates + begin * H;
+  if (!p.weight2) return void(std::copy_n(inner, count * H, g.inner));
   multiply(count, gates, H, maps.gates, g.inner, H, false);
-  Floats inner = s.inner + begin * H;
   const T kept = cell_drop.scale;
   SIMD
   for (int64_t i = 0; i < count * H; ++i) g.inner[i] = inner[i] > T(0) ? g.inner[i] * kept : T(0);
 }
 
-void Part::backward_plain(int64_t t, const Step& s, int64_t slot, const CellGradients& g) {
-  for (int64_t rank = 0; rank < s.count[slot]; ++rank) {
-    const int64_t row = s.order[rank], at = s.offset[slot] + rank;
-    Floats x = element(t, row), composed = s.inner + at * D, d_out = g.candidate + rank * D;
-    T *dx = g.elements + token(t, row) * D, *d_inner = g.inner + rank * D;
-    const T share = s.share[at];
-    T of_share = 0;
-    SIMD_SUM(of_share)
-    for (int64_t d = 0; d < D; ++d) {
-      const T of_cell = share * d_out[d];
-      of_share += d_out[d] * (composed[d] - x[d]);
-      dx[d] += d_out[d] - of_cell;
-      d_inner[d] = of_cell * (T(1) - composed[d] * composed[d]);
-    }
-    g.cumulative[row * S] += of_share;
-  }
-}
-
-// Adds to the gradients of the query and of the maps; `key_normed` becomes the gradient of what the key map gives. `d_key`
-// is memory.
-void Part::backward_rectified(int64_t t, Step& s, int64_t key, T of_score, T* d_query, T* d_key,
-                                 const Gradients& g) const {
-  Floats gain = p.key_gain, shift = p.key_shift, weight = p.score_weight;
-  Floats query = p.queries + after_first(t, s.key_row[key]) * D;
-  T *normed = s.key_normed + key * D, *d_gain = own(g.key_gain, D), *d_shift = own(g.key_shift, D);
-  T* d_weight = own(g.score_weight, D);
-  const uint32_t entry = entry_of_key(t, key);
-  const Dropout<T> drop = memory_drop;
-  T mean = 0, mean_normed = 0;
-  SIMD_SUM(mean, mean_normed)
-  for (int64_t d = 0; d < D; ++d) {
-    const T value = normed[d] * gain[d] + shift[d] + query[d];
-    const T factor = drop.factor(kCompared, entry + static_cast<uint32_t>(d));
-    const T of_value = value > T(0) ? of_score * weight[d] * factor : T(0);
-    d_weight[d] += of_score * (value < T(0) ? T(0) : value) * factor;
-    d_query[d] += of_value;
-    d_gain[d] += of_value * normed[d];
-    d_shift[d] += of_value;
-    d_key[d] = of_value * gain[d];
-    mean += d_key[d];
-    mean_normed += d_key[d] * normed[d];
-  }
-  mean /= D, mean_normed /= D;
-  const T scale = s.key_scale[key];
-  for (int64_t d = 0; d < D; ++d) normed[d] = scale * (d_key[d] - mean - normed[d] * mean_normed);
-}
-
-void Part::backward_tanh(int64_t t, Step& s, int64_t key, T of_score, T* d_query, const Gradients& g) const {
-  Floats weight = p.score_weight;
-  T *compared = s.key_normed + key * D, *d_weight = own(g.score_weight, D);
-  const uint32_t entry = entry_of_key(t, key);
-  const Dropout<T> drop = memory_drop;
-  SIMD
-  for (int64_t d = 0; d < D; ++d) {
-    const T of_value = of_score * drop.factor(kCompared, entry + static_cast<uint32_t>(d));
-    d_weight[d] += of_value * compared[d];
-    compared[d] = of_value * weight[d] * (T(1) - compared[d] * compared[d]);
-    d_query[d] += compared[d];
-  }
-}
-
 void Part::backward(const Gradients& g, const Maps& maps) {
   T *d_weight1 = own(g.weight1, H * 2 * D), *d_bias1 = own(g.bias1, H), *d_elements = g.elements;
-  T* d_learned = own_learned.get() + 2 * D;
-  std::fill_n(d_learned, 2 * D, T(0));
+  std::fill_n(of_slot.d_learned, kLearned * D, T(0));
 
   const int64_t last = static_cast<int64_t>(steps.size()) - 1;
   std::vector<T*> d_candidate(steps.size()), d_held(steps.size());
@@ -515,10 +424,9 @@ void Part::backward(const Gradients& g, const Maps& maps) {
       const int64_t count = s.count[slot], begin = s.offset[slot];
       if (!count) continue;
       T* di = d_inner + begin * H;
-      const CellGradients of_slot{d_candidate[t] + begin * D, d_held[t] + begin * D, d_vertical, di, d_elements,
-                                  d_cumulative[t].data() + slot};
-      if (p.weight2) backward_gated(t, s, slot, of_slot, maps);
-      else backward_plain(t, s, slot, of_slot);
+      const CellGradients gradients{d_candidate[t] + begin * D, d_held[t] + begin * D, d_vertical, di, d_elements,
+                                    d_cumulative[t].data() + slot};
+      backward(t, s, slot, gradients, maps);
       multiply(count, di, H, maps.vertical, d_read, D, false);
       for (int64_t rank = 0; rank < count; ++rank) {
         const int64_t row = s.order[rank];
@@ -601,12 +509,13 @@ void Part::backward(const Gradients& g, const Maps& maps) {
       T *inputs = scratch.take<T>(s.keys * D), *d_inputs = scratch.take<T>(s.keys * D);
       gather_keys(t, s, inputs);
       for (key = 0; key < s.keys; ++key) {
-        T* d_query = g.queries + after_first(t, s.key_row[key]) * D;
         *own(g.score_bias, 1) += d_score[key];
-        if (p.key_gain) backward_rectified(t, s, key, d_score[key], d_query, d_inputs + key * D, g);
-        else backward_tanh(t, s, key, d_score[key], d_query, g);
+        point_to_key(t, s, key);
+        of_key.d_states[0] = d_score.data() + key, of_key.d_products[1] = d_inputs + key * D;
+        score_step::backward_step(of_key, D);
+        add(g.queries + after_first(t, s.key_row[key]) * D, d_inputs + key * D, D);
       }
-      const T* d_keys = s.key_normed;
+      const T* d_keys = s.from_keys;
       outer(D, D, s.keys, d_keys, D, inputs, D, own(g.key_weight, D * D), D);
       if (g.key_bias) add_rows(own(g.key_bias, D), d_keys, s.keys, D);
       multiply(s.keys, d_keys, D, maps.key, d_inputs, D, false);
@@ -616,7 +525,9 @@ void Part::backward(const Gradients& g, const Maps& maps) {
       }
     }
   }
-  if (p.weight2) add(own(g.gain, D), d_learned, D), add(own(g.shift, D), d_learned + D, D);
+  T* learned[kLearned] = {g.gain, g.shift, g.score_weight, g.key_gain, g.key_shift};
+  for (int64_t k = 0; k < kLearned; ++k)
+    if (learned[k]) add(own(learned[k], D), of_slot.d_learned + k * D, D);
 }
 
 struct Run {

@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from treemem.engines.printer.driven import DrivenStep
-from treemem.ops.gated_recursive import gated_recursive_step
+from treemem.ops.affine import Affine
+from treemem.ops.gated_recursive import GatedCellWeights, gated_recursive_step
 from treemem.ops.native.run import KeptRun, Tensors, run_native
 from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.ordered_memory.naive import (
     Dropouts,
+    LayerNormScoreWeights,
     OrderedMemoryWeights,
     PackedSteps,
+    PlainCellWeights,
     TanhScoreWeights,
+    compared,
     project,
     queries_of,
     slot_scores,
@@ -41,7 +46,7 @@ _PROBLEM = Structure(
     "REAL *outputs",  # [tokens, hidden_size]
     "REAL *pointers, *cumulative",  # [tokens, slots]
     "REAL *elements",  # x, [tokens, hidden_size]
-    "const REAL *queries",  # [tokens - sizes[0], hidden_size]
+    "REAL *queries",  # [tokens - sizes[0], hidden_size]
     "const REAL *untouched",  # score of the element before, [tokens - sizes[0]]
     *(f"const REAL {names}" for names in _WEIGHTS),
 )
@@ -56,17 +61,35 @@ _GRADIENTS = Structure(
 _OUTPUTS = ("outputs", "pointers", "cumulative")
 _TENSORS = ("elements", "queries", "untouched", *re.findall(r"\w+", ", ".join(_WEIGHTS)))
 
+_State = dict[str, torch.Tensor]
 
-def _slot_step(
-    products: dict[str, torch.Tensor], children: dict[str, torch.Tensor], gain: torch.Tensor, shift: torch.Tensor
-) -> dict[str, torch.Tensor]:
+
+def _gated_slot(products: _State, children: _State, gain: torch.Tensor, shift: torch.Tensor) -> _State:
     """``C_i`` from what ``W_2`` gives, ``cp_i``, and ``C_(i-1)``, ``M_i`` and ``x``, which are the children."""
-    composed = gated_recursive_step(products["gates"], children["h"][:, :2], gain, shift)
+    composed = gated_recursive_step(products["map"], children["h"][:, :2], gain, shift)
+    return _interpolated(composed, products, children)
+
+
+def _plain_slot(products: _State, children: _State) -> _State:
+    return _interpolated(torch.tanh(products["map"]), products, children)
+
+
+def _interpolated(composed: torch.Tensor, products: _State, children: _State) -> _State:
     new = children["h"][:, 2]
     return {"h": new + products["cumulative"] * (composed - new)}
 
 
-_SLOT_STEP = DrivenStep("GATED_STEP", _slot_step, {"gates": 4, "cumulative": 0}, "h", 3, learned=2)
+def _score(products: _State, children: _State, weight: torch.Tensor, *norm: torch.Tensor) -> _State:
+    read = compared(products["key"], products["query"], Affine(*norm) if norm else None)
+    return {"score": (functional.dropout(read) * weight).sum(1, keepdim=True)}
+
+
+_STEPS = {
+    GatedCellWeights: DrivenStep("SLOT_STEP", _gated_slot, {"map": 4, "cumulative": 0}, "h", 3, learned=2),
+    PlainCellWeights: DrivenStep("SLOT_STEP", _plain_slot, {"map": 1, "cumulative": 0}, "h", 3),
+    LayerNormScoreWeights: DrivenStep("SCORE_STEP", _score, {"key": 1, "query": 1}, (), 0, 3, ("score",)),
+    TanhScoreWeights: DrivenStep("SCORE_STEP", _score, {"key": 1, "query": 1}, (), 0, 1, ("score",)),
+}
 
 
 def fused(
@@ -90,7 +113,7 @@ def fused(
     attention, cell = weights.attention, weights.cell
     maps = (weights.input, weights.input_norm, *attention, *cell)
     given = [inputs, *(tensor for affine in maps for tensor in affine)]
-    library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS, _SLOT_STEP)
+    library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS, _STEPS[type(cell)], _STEPS[type(attention)])
     if library is None:
         return None
     projected = project(inputs, weights)

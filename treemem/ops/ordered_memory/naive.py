@@ -258,10 +258,15 @@ def slot_scores(
     """
     read, size = dropped(candidates, rate), candidates.shape[-1]
     if isinstance(weights, TanhScoreWeights):
-        compared = torch.tanh(functional.linear(read, weights.map.weight[:, :size]).to(queries.dtype) + queries)
+        found = compared(functional.linear(read, weights.map.weight[:, :size]).to(queries.dtype), queries)
     else:
-        compared = torch.relu(layer_norm(linear(read, weights.key), weights.key_norm) + queries)
-    return linear(dropped(compared, rate), weights.score).squeeze(-1) / math.sqrt(size)
+        found = compared(linear(read, weights.key), queries, weights.key_norm)
+    return linear(dropped(found, rate), weights.score).squeeze(-1) / math.sqrt(size)
+
+
+def compared(keys: torch.Tensor, queries: torch.Tensor, norm: Affine | None = None) -> torch.Tensor:
+    """``relu(q + LN_k(k))``; without a norm ``tanh(q + k)``."""
+    return torch.tanh(keys + queries) if norm is None else torch.relu(layer_norm(keys, norm) + queries)
 
 
 def attend(
