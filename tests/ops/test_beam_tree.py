@@ -10,7 +10,6 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
-from treemem.ops import compile_mode, compile_steps
 from treemem.ops.affine import Affine, linear
 from treemem.ops.beam_tree import BeamTreeWeights, ChildrenScore, beam_trees
 from treemem.ops.gated_recursive import GatedCellWeights, gated_cell
@@ -20,7 +19,6 @@ from treemem.ops.threads import torch_threads
 SIZE = 6
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
-LANGUAGES = ["torch", pytest.param("C++", marks=pytest.mark.skipif(not compile_mode.compiler(), reason="no compiler"))]
 
 
 def affine(outputs: int, inputs: int) -> Affine:
@@ -67,16 +65,13 @@ def _with(own: BeamTreeWeights, tensors: list[Tensor]) -> BeamTreeWeights:
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_the_fused_engine_equals_the_naive_one(
-    language: str, threads: int, sort: str, soft: bool, lengths: tuple[int, ...]
-) -> None:
+def test_the_fused_engine_equals_the_naive_one(threads: int, sort: str, soft: bool, lengths: tuple[int, ...]) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
     own = weights(sort)
     for beam_size in (1, 2, 3, 5):
         options = {"soft": soft, "trace": True}
         expected = run(own, lengths, beam_size, engine="naive", **options)
-        with compile_steps(language == "C++"), torch_threads(threads):
+        with torch_threads(threads):
             found = run(own, lengths, beam_size, engine="fused", **options)
         assert_same(found, expected, f"{beam_size} beams")
         with torch.no_grad():
@@ -150,27 +145,25 @@ def test_gradients_pass_gradcheck_where_no_choice_changes(sort: str, soft: bool)
     assert torch.autograd.gradcheck(encoding, given, fast_mode=True)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("numbers", [(9, 3, 2, 6), (2, 1, 2)])
 def test_a_sequence_of_nan_leaves_the_others_as_they_are_beside_a_soft_beam(
-    numbers: tuple[int, ...], threads: int, language: str
+    numbers: tuple[int, ...], threads: int
 ) -> None:
     """Short sequences have fewer candidates; nothing of another sequence stands in for them."""
     own, lengths, leaves = weights("composed"), torch.tensor(numbers), leaves_of(numbers)
     found = []
     for first in (leaves[0], torch.full_like(leaves[0], torch.nan)):
         given = torch.cat([first[None], leaves[1:]]).requires_grad_()
-        with compile_steps(language == "C++"), torch_threads(threads):
+        with torch_threads(threads):
             encoding = beam_trees(given, lengths, own, 5, soft=True).encoding[1:]
             (gradient,) = torch.autograd.grad(encoding.sin().sum(), given)
         found.append({"encoding": encoding.detach(), "gradient": gradient[1:]})
     assert_same(found[1], found[0], language)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
-def test_a_second_derivative_is_refused_in_cpp_and_right_in_torch(sort: str, soft: bool, language: str) -> None:
+def test_a_second_derivative_is_right(sort: str, soft: bool) -> None:
     own, leaves = weights(sort), leaves_of((5, 7)).requires_grad_()
     own = _with(own, [each.requires_grad_() for each in parameters(own)])
 
@@ -178,31 +171,21 @@ def test_a_second_derivative_is_refused_in_cpp_and_right_in_torch(sort: str, sof
         out = beam_trees(leaves, torch.tensor([5, 7]), own, 3, soft=soft, engine=engine).encoding.sin().sum()
         return torch.autograd.grad(out, leaves, create_graph=create_graph)[0]
 
-    with compile_steps(language == "C++"):
-        gradient = gradient_of("fused")
-        torch.testing.assert_close(gradient, gradient_of("fused", create_graph=False), rtol=0, atol=0)
-        if language == "C++":
-            with pytest.raises(RuntimeError, match="no second derivative"):
-                gradient.sum().backward()
-            return
-        found, expected = (
-            torch.autograd.grad(each.square().sum(), leaves) for each in (gradient, gradient_of("naive"))
-        )
+    gradient = gradient_of("fused")
+    torch.testing.assert_close(gradient, gradient_of("fused", create_graph=False), rtol=0, atol=0)
+    found, expected = (torch.autograd.grad(each.square().sum(), leaves) for each in (gradient, gradient_of("naive")))
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_second_backward_pass_of_a_soft_beam_gives_the_same_gradients(language: str) -> None:
+def test_a_second_backward_pass_of_a_soft_beam_gives_the_same_gradients() -> None:
     own, leaves = weights("composed"), leaves_of((5, 7)).requires_grad_()
-    with compile_steps(language == "C++"):
-        out = beam_trees(leaves, torch.tensor([5, 7]), own, 3, soft=True).encoding.sin().sum()
-        first, second = (torch.autograd.grad(out, leaves, retain_graph=True) for _ in range(2))
+    out = beam_trees(leaves, torch.tensor([5, 7]), own, 3, soft=True).encoding.sin().sum()
+    first, second = (torch.autograd.grad(out, leaves, retain_graph=True) for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize(("dtype", "sharpness"), [(torch.float32, 60), (torch.float64, 450)])
-def test_gradients_that_vanish_leave_the_others_as_they_are(dtype: torch.dtype, sharpness: int, language: str) -> None:
+def test_gradients_that_vanish_leave_the_others_as_they_are(dtype: torch.dtype, sharpness: int) -> None:
     """The last beam of a sharp search has a probability near 0, and so do its gradients."""
     own = weights("composed")
     own = _with(own, [*parameters(own)[:-2], *(sharpness * each for each in own.score)])
@@ -210,10 +193,9 @@ def test_gradients_that_vanish_leave_the_others_as_they_are(dtype: torch.dtype, 
     leaves, lengths = leaves_of((9, 7)).to(dtype), torch.tensor([9, 7])
     found = []
     for engine in ENGINES:
-        with compile_steps(language == "C++"):
-            given = leaves.clone().requires_grad_()
-            encoding = beam_trees(given, lengths, own, 3, soft=True, engine=engine).encoding
-            (gradient,) = torch.autograd.grad((encoding * torch.linspace(-1, 1, SIZE, dtype=dtype)).sum(), given)
+        given = leaves.clone().requires_grad_()
+        encoding = beam_trees(given, lengths, own, 3, soft=True, engine=engine).encoding
+        (gradient,) = torch.autograd.grad((encoding * torch.linspace(-1, 1, SIZE, dtype=dtype)).sum(), given)
         found.append(gradient)
     torch.testing.assert_close(*found, rtol=1e-3 if dtype == torch.float32 else 1e-9, atol=1e-6)
     assert torch.full((8,), torch.finfo(dtype).tiny, dtype=dtype).div(2).all(), "small numbers are 0 afterwards"

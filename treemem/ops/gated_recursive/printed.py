@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from treemem.engines.printer.driven import DrivenStep
-from treemem.ops.gated_recursive.step import gated_recursive_step
+from treemem.ops.gated_recursive.cell import gated_recursive_step
 
 State = dict[str, torch.Tensor]
 
