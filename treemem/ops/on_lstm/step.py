@@ -63,8 +63,8 @@ def on_lstm_gates(preactivation: torch.Tensor, chunk_size: int) -> dict[str, tor
     hidden_size = num_masters * chunk_size
     masters, others = preactivation.split([2 * num_masters, 4 * hidden_size], 1)
     master_input, master_forget = _master_gates(masters)
-    chunks = others.unflatten(1, (4, num_masters, chunk_size)).unbind(1)
-    gates = _unit_gates(*chunks, master_input[:, :, None], master_forget[:, :, None])
+    output, update, enter, forget = others.unflatten(1, (4, num_masters, chunk_size)).unbind(1)
+    gates = _unit_gates(output, update, enter, forget, master_input[:, :, None], master_forget[:, :, None])
     of_units = {name: gate.flatten(1) for name, gate in gates.items()}
     return {"master_input": master_input, "master_forget": master_forget, **of_units}
 
