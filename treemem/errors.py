@@ -32,11 +32,10 @@ class ParseError(TreememError, ValueError):
         source: name of the file that the text came from.
 
     Attributes:
-        line, column: where the problem is; both count from 1. In a text of several lines that stands in a file or list,
-            ``line`` is where the text stands, and the column counts in the text's own line, which the message says.
-            So too where the text is one field of a line: the column counts in the field, not in the line, in which
-            quotes or escapes may stand too. Of a line that cannot be taken apart into fields, the line is the text. The
-            message shows what the column counts in.
+        line, column: where the problem is; both count from 1. ``line`` is the line of the file, or the text's place in
+            the list; without either, a line of the text. ``column`` counts in the line of the text. A text that is one
+            field of a line is counted without the quotes and escapes of the line. A line that cannot be split into
+            fields is itself the text. The message shows what ``column`` counts in.
         expected: what would have been right.
     """
 

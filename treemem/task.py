@@ -351,7 +351,7 @@ class Task(ABC):
         """
 
     def predicted(self, kept: Any, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
-        """Return what :meth:`Model.predict` returns: a list of predictions, or of a classification probabilities."""
+        """Return a list of predictions; a classification returns an array of probabilities."""
         return [answer.prediction for answer in self.answers(kept, targets, temperature=temperature)]
 
     def correct(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_] | None:

@@ -180,10 +180,10 @@ class ParsedText(RecordReader):
 
 
 def text_of(fields: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The first of the fields that is there.
+    """Return the text in the first of these fields that a record has.
 
     Raises:
-        ParseError: none is, or it is no text.
+        ParseError: it has none of them, or the field is no text.
     """
     for name in names:
         text = fields.get(name)
