@@ -220,12 +220,10 @@ class TreeNetwork(Encoder, torch.nn.Module):
         """
         checked_choice("keep", keep, ("all", "roots"))
         gives_tensor = is_graph(batch)
-        if gives_tensor and (trace or keep == "roots"):
-            raise RecipeError(
-                "keep='roots' needs a TreeBatch, and so does trace=True: of a graph the states of every node come back"
-            )
-        if trace and keep == "roots":
-            raise RecipeError("trace=True needs keep='all': it tells what the step of every node did")
+        if trace and (gives_tensor or keep == "roots"):
+            raise RecipeError("trace=True needs a TreeBatch and keep='all': it tells what the step of every node did")
+        if gives_tensor and keep == "roots":
+            raise RecipeError("keep='roots' needs a TreeBatch: of a graph the states of every node come back")
         ordered_for = self if getattr(self.cell, "ordered", False) else None
         trees = as_batch(batch, self.vocabulary, feat, ordered_for=ordered_for, any_number_of_trees=gives_tensor)
         if not isinstance(trees, TreeBatch):
