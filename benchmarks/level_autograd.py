@@ -18,9 +18,7 @@ from benchmarks.ways import ByBatch
 from treemem.device_copy import to_device, to_device_together
 from treemem.nn import TreeLayer
 from treemem.nn.split_tree_cell import SplitTreeCell
-from treemem.ops.activation import activation
-from treemem.ops.cell import Product, State
-from treemem.ops.product_input import HiddenLayer
+from treemem.ops.cell import State
 from treemem.schedule.schedule import Schedule, Segment
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -82,7 +80,8 @@ def _step(cell: SplitTreeCell, weights: Weights, segments: list[Segment], childr
     results: State = {}
     for product in cell.products(arity):
         weight, bias = weights[product.weights]
-        inputs, copies = _inputs(product, children, results), product.source.copies(arity)
+        inputs = product.inputs(children, None, results)
+        copies = len(inputs) // (segments[-1].end - start)
         parts = []
         for segment in segments:
             own = inputs[(segment.begin - start) * copies : (segment.end - start) * copies]
@@ -90,12 +89,6 @@ def _step(cell: SplitTreeCell, weights: Weights, segments: list[Segment], childr
             parts.append(functional.linear(own, weight[used], bias[used]))
         results[product.name] = _cat(parts)
     return cell.step(results, children)
-
-
-def _inputs(product: Product, children: State, results: State) -> Tensor:
-    if isinstance(product.source, HiddenLayer):
-        return activation(product.source.activation_name)(results[product.source.product])
-    return product.source.gather(children)
 
 
 def _sources(schedule: Schedule, device: torch.device) -> list[Source]:

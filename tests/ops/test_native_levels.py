@@ -107,6 +107,25 @@ def test_gradients_with_dropout_are_those_of_the_same_masks(name: str) -> None:
 
 
 @needs_compiler
+def test_a_frozen_layer_norm_is_printed() -> None:
+    layer = make("tree cell", hidden_size=3)
+    layer.cell.norm.requires_grad_(False)
+    assert_same(results(layer, batch(), "native"), results(layer, batch(), "autograd"), "")
+
+
+@needs_compiler
+def test_dropout_draws_what_torch_draws() -> None:
+    layer = make("tree cell", hidden_size=3, dropout=0.4)
+    one = TreeBatch.from_trees([Tree("f", [Tree("x"), Tree("y")])], layer.vocabulary)
+    found = []
+    for engine in ("native", "autograd"):
+        layer.engine = engine
+        torch.manual_seed(5)
+        found.append(layer(one).root)
+    torch.testing.assert_close(*found)
+
+
+@needs_compiler
 def test_dropout_has_its_rate_and_its_mean() -> None:
     x = Tree("x")
     vocabulary = Vocabulary(["x"], [("f", 2)])

@@ -12,18 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.nn.functional import dropout
 
 from treemem.engines.printer.cut import Map, cut_cell
-from treemem.engines.printer.printed import PrintedStep, formula_key, parameter_of, printed_step
+from treemem.engines.printer.printed import PrintedCell, formula_key, once, parameter_of, print_split
 from treemem.engines.printer.symbolic import StepError
 from treemem.ops import native
-from treemem.ops.cell import Cell, Product, State, cell_name, leaf_products, leaf_states
+from treemem.ops.cell import Cell, State, cell_name, leaf_products, leaf_states
 from treemem.ops.given_rows import GivenRows
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import TYPE_NAMES, Printed, native_library, why_not_native
 from treemem.ops.native.blas import product_function
-from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, StackRows
 from treemem.ops.second_derivative import graph_is_retained, once_differentiable, save_for_backward
 from treemem.schedule.schedule import GIVEN, Schedule
 
@@ -37,10 +35,9 @@ class _Product(ctypes.Structure):
     """``Product`` of ``levels.cpp``."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("source", "copies", "outputs", "inputs", "features", "read")),
-        *((name, ctypes.c_void_p) for name in ("set_of_kind", "weight", "bias", "mask", "values", "gradient")),
+        *((name, ctypes.c_int64) for name in ("copies", "outputs", "inputs", "from_below")),
+        *((name, ctypes.c_void_p) for name in ("set_of_kind", "weight", "bias", "values", "gradient")),
         *((name, ctypes.c_void_p) for name in ("d_weight", "d_bias", "gather", "spread")),
-        ("num_scratch", ctypes.c_int64),
     )
 
 
@@ -60,9 +57,10 @@ class _Problem(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("num_rows", "num_leaves", "num_given", "num_levels", "num_arities")),
-        *((name, ctypes.c_int64) for name in ("num_states", "num_threads", "hidden_size", "num_features")),
+        *((name, ctypes.c_int64) for name in ("num_states", "num_threads", "hidden_size")),
         *((name, ctypes.c_void_p) for name in ("segments", "segments_of_level", "child", "gemm", "arities")),
         ("widths", ctypes.c_int64 * _MOST_STATES),
+        ("num_features", ctypes.c_int64 * 2),
         ("states", ctypes.c_void_p * _MOST_STATES),
         ("features", ctypes.c_void_p * 2),
     )
@@ -121,8 +119,13 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     most = max(kinds, default=0)
     if most > _MOST_CHILDREN:
         raise NotNative(f"a node has {most} children; C++ is printed for up to {_MOST_CHILDREN}")
+    states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
+    widths = tuple(None if each is None else each.shape[1] for each in features)
     try:
-        formulas, weights = (_split if is_split else _cut)(own, kinds, leaves, inner_inputs)
+        formulas, weights = (_split if is_split else _cut)(own, kinds, states, widths)
+        most = max(len(each.weights) for each in formulas.values())
+        if most > _MOST_PRODUCTS:
+            raise StepError(f"it has {most} matrix products; C++ takes {_MOST_PRODUCTS}")
     except StepError as error:
         reason = f"{cell_name(cell)} cannot be printed: {error}"
         if reason not in _told:
@@ -174,75 +177,56 @@ class _Tensors(NamedTuple):
 
 
 class _Formula(NamedTuple):
-    """What rows of an arity compute: their products in order, and the step after them.
+    """What rows of an arity compute.
 
     Attributes:
-        products: of the cell.
-        printed: the step.
-        read: names of products whose results later products read.
+        printed: in C++.
+        weights: for each product, key of its weights, and the set of them that each kind uses; see :class:`Product`.
     """
 
-    products: Sequence[Product]
-    printed: PrintedStep
-    read: Sequence[str]
-
-
-class _PrintedInputs(NamedTuple):
-    """What a product of a user's cell multiplies."""
-
-    gather: PrintedStep
-    num_copies: int
-    features: bool = False  # they are gathered too
-
-    def copies(self, arity: int) -> int:
-        return self.num_copies
+    printed: PrintedCell
+    weights: list[tuple[str, Mapping[int, int] | None]]
 
 
 Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
+Widths = tuple[int | None, int | None]
 
 
 def _split(
-    cell: Any, kinds: Mapping[int, Sequence[int]], leaves: State, inputs: torch.Tensor | None
+    cell: Any, kinds: Mapping[int, Sequence[int]], states: Mapping[str, tuple[int, ...]], features: Widths
 ) -> tuple[dict[int, _Formula], Weights]:
     """The formulas of a cell in the split form by arity, in ascending order, and its weights by key."""
     weights = {key: pair for key, pair in cell.weights().items() if pair[0].dim() == 3}
-    states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
     key: Hashable = cell.formula_key() if callable(getattr(cell, "formula_key", None)) else formula_key(cell)
     found = {}
     for arity in kinds:
-        products = cell.products(arity) if arity else leaf_products(cell)
+        products, width = cell.products(arity) if arity else leaf_products(cell), features[arity > 0]
         widths = {each.name: weights[each.weights][0].shape[1] for each in products}
-        read = [each.source.product for each in products if isinstance(each.source, HiddenLayer)]
-        found[arity] = _Formula(products, printed_step(cell, key, arity, products, widths, states), read)
+        full_key = (key, arity, tuple(widths.items()), tuple(states.items()), width)
+        own = once(full_key, lambda: print_split(cell, arity, products, widths, states, width))  # noqa: B023
+        found[arity] = _Formula(own, [(each.weights, each.set_of_kind) for each in products])
     return found, weights
 
 
 def _cut(
-    cell: Any, kinds: Mapping[int, Sequence[int]], leaves: State, inputs: torch.Tensor | None
+    cell: Any, kinds: Mapping[int, Sequence[int]], states: Mapping[str, tuple[int, ...]], features: Widths
 ) -> tuple[dict[int, _Formula], Weights]:
     """The same of a user's cell, cut at its products."""
-    states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
-    width = None if inputs is None else inputs.shape[1]
     key, found = formula_key(cell), {}
     weights: Weights = {}
     for arity, own in kinds.items():
-        cuts = {kind: cut_cell(cell, key, arity, kind, states, width) for kind in own}
-        first = cuts[own[0]]
-        if any(each.structure() != first.structure() for each in cuts.values()):
+        cuts = {kind: cut_cell(cell, key, arity, kind, states, features[1]) for kind in own}
+        first = cuts[own[0]].printed
+        if any(each.printed != first for each in cuts.values()):
             raise StepError(f"its kinds of {arity} children have different formulas")
-        if len(first.products) > _MOST_PRODUCTS:
-            raise StepError(f"it has {len(first.products)} matrix products; C++ takes {_MOST_PRODUCTS}")
-        products = []
-        for at, product in enumerate(first.products):
-            sets = list(dict.fromkeys(each.products[at].maps for each in cuts.values()))
-            set_of_kind = {kind: sets.index(each.products[at].maps) for kind, each in cuts.items()}
-            source: Any = _PrintedInputs(product.gather, product.copies)
-            name, several = f"{arity} {at}", len(sets) > 1
-            products.append(Product(f"product{at}", name, source, set_of_kind if several else None))
+        found[arity] = _Formula(first, [])
+        for at in range(len(first.products)):
+            sets = list(dict.fromkeys(each.maps[at] for each in cuts.values()))
+            set_of_kind = {kind: sets.index(each.maps[at]) for kind, each in cuts.items()}
+            name = f"{arity} {at}"
+            found[arity].weights.append((name, set_of_kind if len(sets) > 1 else None))
             maps = [_map(cell, each) for each in sets]
             weights[name] = torch.stack([each[0] for each in maps]), torch.stack([each[1] for each in maps])
-        read = [f"product{at}" for at, each in enumerate(first.products) if each.is_read]
-        found[arity] = _Formula(products, first.step, read)
     return found, weights
 
 
@@ -314,7 +298,7 @@ class _Run:
             state[self._num_leaves - self._num_given : self._num_leaves] = leaf
             states.append(state)
         self.kept: list[torch.Tensor] = []
-        self.masks: dict[tuple[int, int], torch.Tensor] = {}
+        self.masks: dict[int, torch.Tensor] = {}
         self._library.forward(ctypes.byref(self._problem(tensors, states, None, None)))
         return states
 
@@ -371,11 +355,14 @@ class _Run:
         self._alive.append(structures)
         for structure, (arity, formula) in zip(structures, self._formulas.items(), strict=True):
             rows = self._rows[arity]
-            structure.arity, structure.rows, structure.num_products = arity, rows, len(formula.products)
-            for at in range(len(formula.products)):
-                structure.products[at] = self._product(arity, at, tensors, found, given)
-            structure.forward, structure.backward, vectors = _functions(formula.printed.source, self._dtype)
+            structure.arity, structure.rows, structure.num_products = arity, rows, len(formula.weights)
+            names = ("forward", "backward", *(f"{name}{at}" for at in range(len(formula.weights)) for name in _PAIR))
+            (structure.forward, structure.backward, *own), vectors = _functions(
+                formula.printed.source, names, self._dtype
+            )
             structure.num_scratch = vectors * self._hidden_size
+            for at in range(len(formula.weights)):
+                structure.products[at] = self._product(arity, at, tensors, found, given, own[2 * at : 2 * at + 2])
             self._set_mask(structure, arity, formula.printed.dropouts, states[0])
             if formula.printed.learned:
                 learned = torch.cat([tensors.learned[name].flatten() for name in formula.printed.learned])
@@ -383,13 +370,13 @@ class _Run:
                 self._d_learned[arity] = learned.new_zeros(self._num_threads, len(learned))
                 structure.d_learned = self._d_learned[arity].data_ptr()
                 self._alive.append(learned)
-        x = tensors.features[1]
         return _Problem(
             *(self._num_rows, self._num_leaves, self._num_given, len(self._segments_of_level), len(structures)),
-            *(len(states), self._num_threads, self._hidden_size, 0 if x is None else x.shape[1]),
+            *(len(states), self._num_threads, self._hidden_size),
             *(self._segments.ctypes.data, self._segments_of_level.ctypes.data, self._child.data_ptr()),
             *(product_function(self._dtype), ctypes.addressof(structures)),
             (ctypes.c_int64 * _MOST_STATES)(*self._widths),
+            (ctypes.c_int64 * 2)(*(0 if each is None else each.shape[1] for each in tensors.features)),
             _addresses(states, _MOST_STATES),
             _addresses(tensors.features, 2),
         )
@@ -398,46 +385,35 @@ class _Run:
         self, structure: _Arity, arity: int, dropouts: Sequence[tuple[float, int]], like: torch.Tensor
     ) -> None:
         """Draw the factors of the step's dropouts, once in a run."""
-        if dropouts and (arity, -1) not in self.masks:
-            rows = self._rows[arity]
-            drawn = [dropout(like.new_ones(rows, width), rate) for rate, width in dropouts]
-            self.masks[arity, -1] = drawn[0] if len(drawn) == 1 else torch.cat(drawn, 1)
-        mask = self.masks.get((arity, -1))
+        if dropouts and arity not in self.masks:
+            widths = [width for _, width in dropouts]
+            self.masks[arity] = like.new_empty(self._rows[arity], sum(widths))
+            for (rate, _), own in zip(dropouts, self.masks[arity].split(widths, 1), strict=True):
+                own.bernoulli_(1 - rate).div_(1 - rate or 1)
+        mask = self.masks.get(arity)
         structure.mask, structure.num_masked = _address(mask), 0 if mask is None else mask.shape[1]
 
-    def _product(self, arity: int, at: int, tensors: _Tensors, found: _Tensors | None, given: Any) -> _Product:
+    def _product(
+        self, arity: int, at: int, tensors: _Tensors, found: _Tensors | None, given: Any, functions: Sequence[int]
+    ) -> _Product:
         formula, rows = self._formulas[arity], self._rows[arity]
-        products = formula.products
-        product = products[at]
-        weight, bias = tensors.weights[product.weights]
-        gradients = (None, None) if found is None else found.weights[product.weights]
-        source = product.source
-        x = tensors.features[1 if arity else 0]
-        num_features = x.shape[1] if x is not None and source.features else 0
-        copies = source.copies(arity)
+        product, (key, set_of_kind) = formula.printed.products[at], formula.weights[at]
+        weight, bias = tensors.weights[key]
+        gradients = (None, None) if found is None else found.weights[key]
         values = gradient = None
         if given is not None:
             values = next(given)
-            if product.name in formula.read:
+            if product.is_read:
                 gradient = torch.empty_like(values)
                 self._alive.append(gradient)
         elif self.train:
-            values = empty_rows(weight, rows * copies, weight.shape[1])
+            values = empty_rows(weight, rows * product.copies, weight.shape[1])
             self.kept.append(values)
-        if product.dropout and given is None:
-            self.masks[arity, at] = dropout(weight.new_ones(rows * copies, weight.shape[2]), product.dropout)
-        read = 0
-        if isinstance(source, HiddenLayer):
-            read = [each.name for each in products].index(source.product)
-        gather = (0, 0, 0)
-        if isinstance(source, _PrintedInputs):
-            forward, backward, vectors = _functions(source.gather.source, self._dtype)
-            gather = forward, backward, vectors * self._hidden_size
         return _Product(
-            *(_source(source), copies, weight.shape[1], weight.shape[2] - num_features, num_features, read),
-            self._set_of_kind(product.set_of_kind),
-            *map(_address, (weight, bias, self.masks.get((arity, at)), values, gradient, *gradients)),
-            *gather,
+            *(product.copies, weight.shape[1], weight.shape[2], product.from_below),
+            self._set_of_kind(set_of_kind),
+            *map(_address, (weight, bias, values, gradient, *gradients)),
+            *functions,
         )
 
     def _set_of_kind(self, sets: Mapping[int, int] | None) -> int:
@@ -483,22 +459,15 @@ class _Levels(torch.autograd.Function):
         return None, *(gradient if is_wanted else None for gradient, is_wanted in zip(found, wanted, strict=True))
 
 
-def _source(source: Any) -> int:
-    """The number of what a product reads in ``levels.cpp``."""
-    if isinstance(source, ChildrenInOrder):
-        return int(source.tops)
-    return {ChildrenSum: 2, EachChild: 3, StackRows: 4, HiddenLayer: 5, _PrintedInputs: 6}[type(source)]
+_PAIR = ("gather", "spread")
 
 
 @cache
-def _functions(source: Printed, dtype: torch.dtype) -> tuple[int, int, int]:
-    """Where the functions of a printed step are, and how many vectors it needs."""
-    step, vectors = _compiled(source, torch.empty(0, dtype=dtype)), ctypes.c_int64()
-    step.count_scratch(ctypes.byref(vectors))
-    forward, backward = (
-        ctypes.cast(getattr(step, name), ctypes.c_void_p).value or 0 for name in ("forward_row", "backward_row")
-    )
-    return forward, backward, vectors.value
+def _functions(source: Printed, names: tuple[str, ...], dtype: torch.dtype) -> tuple[list[int], int]:
+    """Where the functions of a printed cell are, and how many vectors they need."""
+    library, vectors = _compiled(source, torch.empty(0, dtype=dtype)), ctypes.c_int64()
+    library.count_scratch(ctypes.byref(vectors))
+    return [ctypes.cast(library[f"{name}_row"], ctypes.c_void_p).value or 0 for name in names], vectors.value
 
 
 def _address(tensor: torch.Tensor | None) -> int | None:

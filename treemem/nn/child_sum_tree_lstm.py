@@ -15,7 +15,7 @@ from treemem.ops.child_sum_tree_lstm import (
     child_sum_tree_lstm_gates,
     child_sum_tree_lstm_step,
 )
-from treemem.ops.product_input import ChildrenSum, EachChild
+from treemem.ops.product_input import children_sum, each_child
 from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary
 
@@ -35,7 +35,7 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
     def products(self, arity: int) -> tuple[Product, ...]:
         """``gates``, from the sum of the children's ``h``; ``forget``, from each child's."""
         kinds = self.sets.set_of_kind(arity)
-        return Product("gates", "gates", ChildrenSum(), kinds), Product("forget", "forget", EachChild(), kinds)
+        return Product("gates", "gates", children_sum, kinds), Product("forget", "forget", each_child, kinds)
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """``gates`` and ``forget``, the same for all arities; nodes without features and label have ``x = 0``."""

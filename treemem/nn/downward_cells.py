@@ -12,7 +12,7 @@ from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import ActivationName, activation
 from treemem.ops.cell import Product, State
-from treemem.ops.product_input import ChildrenInOrder
+from treemem.ops.product_input import children_in_order
 from treemem.ops.tree_lstm import tree_lstm_step
 from treemem.ops.tree_rnn import tree_rnn_step
 
@@ -45,7 +45,7 @@ class DownwardSplitCell(SplitTreeCell):
     def products(self, arity: int) -> tuple[Product, ...]:
         """One product, ``gates``."""
         positions: Mapping[int, int] = {position: position for position in range(self.num_positions)}
-        return (Product("gates", "gates", ChildrenInOrder(), positions),)
+        return (Product("gates", "gates", children_in_order, positions),)
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """``U_p`` and ``W`` side by side, and ``b``, for each position."""

@@ -8,7 +8,7 @@ from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.ops.cell import Product, State
-from treemem.ops.product_input import ChildrenInOrder
+from treemem.ops.product_input import children_in_order
 
 
 class OneProductCell(SplitTreeCell):
@@ -44,7 +44,7 @@ class OneProductCell(SplitTreeCell):
     def products(self, arity: int) -> tuple[Product, ...]:
         """One product, ``gates``."""
         key, kinds = LinearByArity.key("gates", arity), self.sets.set_of_kind(arity)
-        return (Product("gates", key, ChildrenInOrder(), kinds, parts=self.parts(arity)),)
+        return (Product("gates", key, children_in_order, kinds, parts=self.parts(arity)),)
 
     def parts(self, arity: int) -> tuple[int, ...] | None:
         """See :class:`treemem.ops.cell.Product`."""
@@ -53,7 +53,7 @@ class OneProductCell(SplitTreeCell):
     def leaf_products(self) -> tuple[Product, ...]:
         """The product of features; leaves that are vectors have none."""
         return (
-            () if self.leaf_map is None else (Product("gates", "leaf", ChildrenInOrder(), None, parts=self.parts(0)),)
+            () if self.leaf_map is None else (Product("gates", "leaf", children_in_order, None, parts=self.parts(0)),)
         )
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:

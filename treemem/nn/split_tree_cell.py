@@ -11,9 +11,7 @@ from treemem.checked_options import checked_count, checked_flag, checked_probabi
 from treemem.engines.printer.printed import plain
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import Kinds, Maps, StackedLinear, linear_by_kind
-from treemem.ops.activation import activation
 from treemem.ops.cell import Product, State
-from treemem.ops.product_input import HiddenLayer, with_features
 
 
 def node_size(input_size: int | None, node_features: bool) -> int | None:
@@ -127,18 +125,10 @@ class SplitTreeCell(torch.nn.Module):
 
     def run_products(self, children: State, x: torch.Tensor | None, kinds: Kinds, maps: Maps) -> State:
         """Return the result of each product, ``[m * copies, outputs]``, before any activation."""
-        arity = children["h"].shape[1]
         results: State = {}
-        for product in self.products(arity):
-            if isinstance(product.source, HiddenLayer):
-                function = activation(product.source.activation_name)
-                inputs = function(results[product.source.product])
-            else:
-                inputs = with_features(product.source, product.source.gather(children), x)
-            if product.dropout:
-                inputs = torch.nn.functional.dropout(inputs, product.dropout)
-            copies = product.source.copies(arity)
-            results[product.name] = linear_by_kind(inputs, maps[product.weights], product.set_of_kind, kinds, copies)
+        for product in self.products(children["h"].shape[1]):
+            inputs = product.inputs(children, x, results)
+            results[product.name] = linear_by_kind(inputs, maps[product.weights], product.set_of_kind, kinds)
         return results
 
     def forward_kinds(self, children: State, x: torch.Tensor | None, kinds: Kinds, maps: Maps) -> State:

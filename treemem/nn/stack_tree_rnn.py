@@ -17,7 +17,7 @@ from treemem.nn.stacked_linear import Kinds, LinearByArity, Maps, StackedLinear,
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation, checked_activation
 from treemem.ops.cell import Product, State
-from treemem.ops.product_input import ChildrenInOrder, StackRows
+from treemem.ops.product_input import children_and_tops, children_in_order, stack_rows, stack_rows_and_zeros
 from treemem.ops.propagate import Engine
 from treemem.ops.stack_tree_rnn import (
     own_stack_readout,
@@ -77,11 +77,12 @@ class StackTreeRNNCell(SplitTreeCell):
         kinds = self.sets.set_of_kind(arity)
         stack_kinds = None if self.shared_stack else kinds
         key = LinearByArity.key
-        rows = StackRows(self.stack_size, self.pop_zero_before_map)
+        hidden = children_and_tops if self.read == "children" else children_in_order
+        rows = stack_rows_and_zeros if self.pop_zero_before_map else stack_rows
         control = (self.hidden_size, *[1] * (2 + self.no_op))
         return (
-            Product("hidden", key("hidden", arity), ChildrenInOrder(tops=self.read == "children"), kinds),
-            Product("control", key("control", arity), ChildrenInOrder(), stack_kinds, parts=control),
+            Product("hidden", key("hidden", arity), hidden, kinds),
+            Product("control", key("control", arity), children_in_order, stack_kinds, parts=control),
             Product("rows", key("rows", arity), rows, stack_kinds),
         )
 

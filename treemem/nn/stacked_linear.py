@@ -81,7 +81,6 @@ def linear_by_kind(
     maps: Sequence[tuple[torch.Tensor, torch.Tensor]],
     set_of_kind: Mapping[int, int] | None,
     kinds: Kinds,
-    copies: int = 1,
 ) -> torch.Tensor:
     """Return the affine maps of ``inputs``, each row by the map of its kind, ``[m * copies, outputs]``.
 
@@ -90,11 +89,11 @@ def linear_by_kind(
         maps: of each set.
         set_of_kind: see :class:`treemem.ops.cell.Product`.
         kinds: of the ``m`` nodes.
-        copies: rows of inputs a node.
     """
     if set_of_kind is None or len(kinds) == 1:
         weight, bias = maps[0 if set_of_kind is None else set_of_kind[kinds[0][1]]]
         return torch.nn.functional.linear(inputs, weight, bias).to(bias.dtype)
+    copies = len(inputs) // max(1, sum(rows for rows, _ in kinds))
     parts = inputs.split([rows * copies for rows, _ in kinds])
     own = [maps[set_of_kind[kind]] for _, kind in kinds]
     return torch.cat([torch.nn.functional.linear(part, *each) for part, each in zip(parts, own, strict=True)]).to(

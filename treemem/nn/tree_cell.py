@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.nn.functional import dropout, relu
 
 from treemem.checked_options import checked_probability
 from treemem.nn.gated_cell import EXPANSION
@@ -17,7 +18,7 @@ from treemem.ops.activation import ActivationName
 from treemem.ops.affine import EPSILON
 from treemem.ops.cell import Product, State
 from treemem.ops.gated_recursive import gated_recursive_gates, gated_recursive_step
-from treemem.ops.product_input import ChildrenInOrder, HiddenLayer
+from treemem.ops.product_input import children_in_order
 from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary
 
@@ -49,11 +50,17 @@ class GatedRecursiveCell(SplitTreeCell):
 
     def products(self, arity: int) -> tuple[Product, ...]:
         """``hidden``, from the children's ``h``, and ``gates``, from its rectified values."""
-        kinds, key, rate = self.sets.set_of_kind(arity), LinearByArity.key, self.dropout_now
+        kinds, key = self.sets.set_of_kind(arity), LinearByArity.key
         return (
-            Product("hidden", key("hidden", arity), ChildrenInOrder(), kinds, rate),
-            Product("gates", key("gates", arity), HiddenLayer("hidden", "relu"), kinds, rate),
+            Product("hidden", key("hidden", arity), self._children, kinds),
+            Product("gates", key("gates", arity), self._rectified, kinds),
         )
+
+    def _children(self, children: State, x: torch.Tensor | None, products: State) -> torch.Tensor:
+        return dropout(children_in_order(children, x, products), self.dropout_now)
+
+    def _rectified(self, children: State, x: torch.Tensor | None, products: State) -> torch.Tensor:
+        return dropout(relu(products["hidden"]), self.dropout_now)
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """By product and arity; and the layer norm's, as ``norm``."""

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from treemem.ops.cell import Cell, Product, SplitCell, State
+from treemem.ops.cell import Cell, Product, ProductInput, SplitCell, State
 from treemem.ops.compile_mode import compile_steps
 from treemem.ops.downward import Direction, DownwardCell
-from treemem.ops.product_input import ChildrenInOrder, ChildrenSum, EachChild, HiddenLayer, ProductInput, StackRows
 from treemem.ops.propagate import Engine, NodeStates, propagate
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
 
 __all__ = [
     "Cell",
-    "ChildrenInOrder",
-    "ChildrenSum",
     "Direction",
     "DownwardCell",
-    "EachChild",
     "Engine",
-    "HiddenLayer",
     "NodeStates",
     "Product",
     "ProductInput",
     "SplitCell",
-    "StackRows",
     "StackTreeLSTMOptions",
     "State",
     "compile_steps",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import torch
 
 from treemem.errors import CellError
-from treemem.ops.product_input import HiddenLayer, ProductInput
 
 State = dict[str, torch.Tensor]
 """What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
+
+ProductInput = Callable[[State, torch.Tensor | None, State], torch.Tensor]
+"""A formula of what a product multiplies; see :mod:`treemem.ops.product_input`."""
 
 
 class Cell(Protocol):
@@ -47,23 +49,23 @@ class Product(NamedTuple):
     Attributes:
         name: the step finds the result under it, ``[m * copies, outputs]``.
         weights: key into the cell's ``weights()``.
-        source: what is multiplied; a product that a hidden layer reads comes before it, and the step leaves it alone.
+        inputs: a formula of what is multiplied, in plain torch.
         set_of_kind: which set of the stacked weights each kind uses; None where all use the only one.
-        dropout: probability that an entry of what is multiplied is dropped.
         parts: sizes of the blocks of a row of the result, each as wide as ``h`` or 1; None: as many of the former as
             there is room for, then single ones.
     """
 
     name: str
     weights: str
-    source: ProductInput | HiddenLayer
+    inputs: ProductInput
     set_of_kind: Mapping[int, int] | None
-    dropout: float = 0.0
     parts: tuple[int, ...] | None = None
 
 
 class SplitCell(Cell, Protocol):
     """A cell whose inner nodes are matrix products followed by a pointwise step: whole levels run at once.
+
+    C++ is printed from the step and from the inputs of the products.
 
     In plain torch all kinds of a level and arity run together if the cell has ``forward_kinds`` and ``weights_of_sets``
     too, as those of this library do; else it is called once for each kind.
@@ -78,7 +80,7 @@ class SplitCell(Cell, Protocol):
         ...
 
     def step(self, products: State, children: State) -> State:
-        """The pointwise rest, in plain torch, from which C++ is printed.
+        """The pointwise rest, in plain torch.
 
         Args:
             products: results of the products by name, ``[m * copies, outputs]``.

@@ -1,134 +1,48 @@
-"""What a matrix product reads: the children's states and a node's own features, put together as rows."""
+"""What a matrix product reads: formulas of the children's states and a node's own features.
+
+Each gives the rows of ``m`` nodes that are multiplied, ``[m * copies, inputs]``. Their arguments are ``children``, the
+children's states by name, ``[m, arity, ...]``; ``x``, the nodes' own features, ``[m, input_size]``, or None; and
+``products``, the results of earlier products by name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
-
 import torch
 
-from treemem.ops.activation import ActivationName
+from treemem.ops.cell import State
 
 
-class ProductInput(Protocol):
-    """How the inputs of a product are gathered from the children's states.
-
-    Attributes:
-        features: whether a node's own features, where it has any, are read too; they stand behind the states.
-    """
-
-    @property
-    def features(self) -> bool: ...
-
-    def copies(self, arity: int) -> int:
-        """How many rows of inputs a node of this arity has."""
-        ...
-
-    def gather(self, children: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The inputs without the features, ``[m * copies, inputs]``.
-
-        Args:
-            children: the children's states, ``[m, arity, ...]``.
-        """
-        ...
+def children_in_order(children: State, x: torch.Tensor | None, products: State) -> torch.Tensor:
+    """One row a node: the children's ``h`` one after the other, then the features."""
+    return _with_features(children["h"].flatten(1), x)
 
 
-def with_features(source: ProductInput, inputs: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
-    """What ``source`` gathered, with the nodes' own features behind it where it reads them.
-
-    Args:
-        source: what was gathered.
-        inputs: ``[m * copies, inputs]``.
-        x: ``[m, input_size]``, or None where nodes have no features.
-    """
-    if x is None or not source.features:
-        return inputs
-    return torch.cat([inputs, x.to(inputs.dtype).repeat_interleave(len(inputs) // max(1, len(x)), 0)], dim=1)
+def children_and_tops(children: State, x: torch.Tensor | None, products: State) -> torch.Tensor:
+    """One row a node: the children's ``h``, the top rows of their stacks ``S``, then the features."""
+    return _with_features(torch.cat([children["h"].flatten(1), children["S"][:, :, 0].flatten(1)], 1), x)
 
 
-@dataclass(frozen=True)
-class ChildrenInOrder:
-    """One row a node: the children's ``h`` one after the other, then the top rows of their stacks.
-
-    Args:
-        tops: whether the top row of each child's ``S`` is read too.
-    """
-
-    tops: bool = False
-    features: ClassVar[bool] = True
-
-    def copies(self, arity: int) -> int:
-        return 1
-
-    def gather(self, children: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        hidden = children["h"].flatten(1)
-        return torch.cat([hidden, children["S"][:, :, 0].flatten(1)], dim=1) if self.tops else hidden
+def children_sum(children: State, x: torch.Tensor | None, products: State) -> torch.Tensor:
+    """One row a node: the sum of the children's ``h``, then the features."""
+    return _with_features(children["h"].sum(1), x)
 
 
-@dataclass(frozen=True)
-class ChildrenSum:
-    """One row a node: the sum of the children's ``h``."""
-
-    features: ClassVar[bool] = True
-
-    def copies(self, arity: int) -> int:
-        return 1
-
-    def gather(self, children: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return children["h"].sum(1)
-
-
-@dataclass(frozen=True)
-class EachChild:
+def each_child(children: State, x: torch.Tensor | None, products: State) -> torch.Tensor:
     """One row a child: its ``h``, and the features of its parent."""
-
-    features: ClassVar[bool] = True
-
-    def copies(self, arity: int) -> int:
-        return arity
-
-    def gather(self, children: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return children["h"].flatten(0, 1)
+    hidden = children["h"]
+    x = None if x is None else x[:, None].expand(-1, hidden.shape[1], -1)
+    return _with_features(hidden, x).flatten(0, 1)
 
 
-@dataclass(frozen=True)
-class StackRows:
-    """One row for each row of the stacks: the children's stack rows at the same height one after the other.
-
-    Args:
-        rows: number of stack rows.
-        zero_below: whether a row of zeros follows the last one.
-    """
-
-    rows: int
-    zero_below: bool = False
-    features: ClassVar[bool] = False
-
-    def copies(self, arity: int) -> int:
-        return self.rows + self.zero_below
-
-    def gather(self, children: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        stacks = children["S"].transpose(1, 2)  # [m, rows, arity, hidden_size]
-        if self.zero_below:
-            stacks = torch.nn.functional.pad(stacks, (0, 0, 0, 0, 0, 1))
-        return stacks.flatten(2).flatten(0, 1)
+def stack_rows(children: State, x: torch.Tensor | None, products: State) -> torch.Tensor:
+    """One row for each row of the stacks: the children's rows of ``S`` at the same height, one after the other."""
+    return children["S"].transpose(1, 2).flatten(2).flatten(0, 1)
 
 
-@dataclass(frozen=True)
-class HiddenLayer:
-    """One row a node: the result of an earlier product of the same node through an activation function.
+def stack_rows_and_zeros(children: State, x: torch.Tensor | None, products: State) -> torch.Tensor:
+    """The same, with a row of zeros after the last one of each node."""
+    return stack_rows({"S": torch.nn.functional.pad(children["S"], (0, 0, 0, 1))}, x, products)
 
-    The earlier product must have one row a node, and nothing else may read it.
 
-    Args:
-        product: name of the earlier product.
-        activation_name: the activation function.
-    """
-
-    product: str
-    activation_name: ActivationName
-    features: ClassVar[bool] = False
-
-    def copies(self, arity: int) -> int:
-        return 1
+def _with_features(inputs: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
+    return inputs if x is None else torch.cat([inputs, x.to(inputs.dtype)], -1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from treemem.engines.printer.loops import Loop, loops_of
+from treemem.engines.printer.loops import NEXT, Loop, Run, loops_of, runs_of
 from treemem.engines.printer.operations import ACROSS, OPERATIONS
 from treemem.engines.printer.program import Node, Place, in_order
 from treemem.engines.printer.trace import ADDED, StepProgram
@@ -13,43 +14,43 @@ _LONGEST = 90  # characters of an expression within another one
 _START = {"sum": "0", "largest": "std::numeric_limits<T>::lowest()"}
 
 
-def cpp_source(step: StepProgram) -> str:
-    """Return the source of a step: the functions ``forward``, ``backward`` and ``scratch``."""
-    functions, vectors = _functions(step)
-    return "\n".join(
-        [
-            "// Printed from the formula of a cell.",
-            "",
-            '#include "step.h"',
-            "",
-            *functions,
-            "",
-            f"STEP(forward_step, backward_step, {vectors})",
-            "",
-        ]
-    )
+def cpp_source(step: StepProgram, gathers: Sequence[StepProgram] = ()) -> str:
+    """Return the source of a cell: the functions ``forward`` and ``backward`` of its step, and ``gather0`` and
+    ``spread0`` of the inputs of its first product."""
+    functions = {"forward": _Function(step.forward, step.kept, ADDED), "backward": _Function(step.backward, {}, ADDED)}
+    for at, each in enumerate(gathers):
+        functions[f"gather{at}"] = _Function(each.forward, {}, ADDED, has_runs=True)
+        functions[f"spread{at}"] = _Function(each.backward, {}, (*ADDED, "d_product"), has_runs=True)
+    lines = ["// Printed from the formula of a cell.", "", '#include "step.h"', ""]
+    for name, function in functions.items():
+        lines += [*function.definition(name), "", f"EXPORT({name})", ""]
+    return "\n".join([*lines, f"SCRATCH({max(each.saved_vectors for each in functions.values())})", ""])
 
 
 def cpp_macro(macro: str, step: StepProgram) -> str:
     """Return a step as a macro for the compiler: ``forward_step``, ``backward_step`` and ``kScratch``."""
-    functions, vectors = _functions(step)
-    return " ".join([f"{macro}=constexpr int64_t kScratch = {vectors};", *functions])
-
-
-def _functions(step: StepProgram) -> tuple[list[str], int]:
-    """The lines of both functions, and how many vectors they keep in ``scratch``."""
-    adds = ADDED if step.shape.inputs is None else (*ADDED, "d_product")
-    forward, backward = _Function(step.forward, step.kept, adds), _Function(step.backward, {}, adds)
-    lines = [*forward.definition("forward"), "", *backward.definition("backward")]
-    return lines, max(forward.saved_vectors, backward.saved_vectors)
+    forward, backward = _Function(step.forward, step.kept, ADDED), _Function(step.backward, {}, ADDED)
+    lines = [*forward.definition("forward_step"), *backward.definition("backward_step")]
+    return " ".join(
+        [f"{macro}=constexpr int64_t kScratch = {max(forward.saved_vectors, backward.saved_vectors)};", *lines]
+    )
 
 
 class _Function:
-    """A function that stores what a program says; first it replaces products by the values that are kept of them."""
+    """A function that stores what a program says; first it replaces products by the values that are kept of them.
 
-    def __init__(self, stored: dict[Place, Node], kept: dict[Place, Node], adds: tuple[str, ...]) -> None:
+    With ``has_runs`` it overwrites nothing that it reads, and stores that are alike share a loop.
+    """
+
+    def __init__(
+        self, stored: dict[Place, Node], kept: dict[Place, Node], adds: tuple[str, ...], has_runs: bool = False
+    ) -> None:
         self._adds = adds
         self._lines = _in_place(kept)
+        if has_runs:
+            runs, stored = runs_of(stored)
+            for run in runs:
+                self._run(run)
         loops = loops_of(stored)
         nodes = in_order(stored.values())
         self._uses: dict[Node, int] = {}
@@ -69,7 +70,7 @@ class _Function:
         lines = [*(f"T* const {base} = {_member(base)};" for base in self._bases), *scratch, *self._lines]
         return [
             "template <typename T>",
-            f"void {name}_step(const Row<T>& row, int64_t D) {{",
+            f"void {name}(const Row<T>& row, int64_t D) {{",
             *(f"  {x}" for x in lines),
             "}",
         ]
@@ -128,6 +129,26 @@ class _Function:
         if node in loop.saved:
             self._lines.append(f"{self._slot[node]} = {text};")
 
+    def _run(self, run: Run) -> None:
+        """One loop over all numbers if they are neighbours in memory, else one loop in another."""
+        is_vector, is_flat = run.places[0].is_vector, all(step == NEXT for step in run.steps)
+        names = {place: f"a{at}[{'i' if is_vector and place.is_vector else 0}]" for at, place in enumerate(run.places)}
+        pointers = [
+            f"T* const a{at} = {_pointer_of(place, (0, 0, 0) if is_flat else step)};"
+            for at, (place, step) in enumerate(zip(run.places, run.steps, strict=True))
+        ]
+
+        def text(node: Node) -> str:
+            if node.op == "load":
+                return names[node.args[0]]
+            return OPERATIONS[node.op].cpp.format(*map(text, node.operands)) if node.operands else self._value(node)
+
+        store = f"{names[run.places[0]]} {self._assigns(run.places[0])} {text(run.node)};"
+        size = (f"{run.length} * " if is_flat else "") + "D"
+        lines = [*pointers, *(["SIMD", f"for (int64_t i = 0; i < {size}; ++i)"] if is_vector else []), store]
+        begin = "{" if is_flat else f"for (int64_t k = 0; k < {run.length}; ++k) {{"
+        self._lines += [begin, *(f"  {each}" for each in lines), "}"]
+
     def _running(self, node: Node) -> None:
         (of,) = node.operands
         source = _at(of.args[0]) if of.op == "load" else self._slot[of]
@@ -177,6 +198,18 @@ def _member(base: str) -> str:
             state, k = base.removeprefix(name).split("_")
             return f"row.{name}ren[{state}][{k}]"
     return f"row.{base}"
+
+
+def _pointer_of(place: Place, step: tuple[int, int, int]) -> str:
+    """Where a place is that moves on by so many children, vectors and numbers for each ``k``."""
+    children, vectors, numbers = step
+    moved = f" + {children} * k]" if children else "]"
+    member = _member(_pointer(place))
+    terms = [member.removesuffix("]") + moved if "child" in place.base else member]
+    for start, own, unit in ((place.vectors, vectors, " * D"), (place.numbers, numbers, "")):
+        terms += [f"{start}{unit}"] if start else []
+        terms += [f"{own} * k{unit}"] if own else []
+    return " + ".join(terms)
 
 
 def _at(place: Place) -> str:

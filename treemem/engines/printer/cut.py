@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from treemem.engines.printer.printed import PrintedStep, formula_key, learned_by, parameter_of, printed, variables_of
+from treemem.engines.printer.printed import (
+    PrintedCell,
+    formula_key,
+    learned_by,
+    once,
+    parameter_of,
+    parts_of,
+    printed,
+    tensors_of,
+    variables_of,
+)
 from treemem.engines.printer.rewritten import rewritten
 from treemem.engines.printer.symbolic import StepError, where
 from treemem.engines.printer.trace import StepShape, unnoticed
-from treemem.errors import CellError
 from treemem.ops.cell import State, checked_state
 
 _MATMUL = (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.__matmul__)
@@ -54,37 +63,19 @@ class Map(NamedTuple):
         return Map(self.weight._replace(learns=False), bias)
 
 
-@dataclass(frozen=True)
-class CutProduct:
-    """A matrix product of a cell.
+class CutCell(NamedTuple):
+    """The formula of nodes of one arity and kind.
 
     Attributes:
-        maps: weights and biases, whose results are side by side.
-        copies: rows of inputs a node.
-        gather: makes the inputs of a node, and spreads their gradient.
-        is_read: whether the inputs of a later product depend on the result.
+        printed: in C++.
+        maps: weights and biases of each product; results of several are side by side.
     """
 
-    maps: tuple[Map, ...]
-    copies: int
-    gather: PrintedStep
-    is_read: bool
-
-
-@dataclass(frozen=True)
-class CutCell:
-    """The formula of nodes of one arity and kind: its products in order, and the step after them."""
-
-    products: tuple[CutProduct, ...]
-    step: PrintedStep
-
-    def structure(self) -> Hashable:
-        """All but the names of the weights."""
-        return self.step, tuple((each.copies, each.gather, each.is_read) for each in self.products)
+    printed: PrintedCell
+    maps: tuple[tuple[Map, ...], ...]
 
 
 _hooks_of_saved = torch._C._autograd._top_saved_tensors_default_hooks
-_cut: dict[Hashable, CutCell | StepError] = {}
 
 
 def cut_cell(
@@ -109,19 +100,7 @@ def cut_cell(
         CellError: it returns states that are not what the protocol says.
     """
     full_key = (key, arity, kind, tuple(states.items()), features)
-    if full_key not in _cut:
-        try:
-            _cut[full_key] = _Cutting(cell, arity, kind, states, features).cut()
-        except StepError as error:
-            _cut[full_key] = error
-        except CellError:
-            raise
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            _cut[full_key] = StepError(f"it fails on rows of random numbers: {error}")  # or under autograd, with a word
-    found = _cut[full_key]
-    if isinstance(found, StepError):
-        raise found
-    return found
+    return once(full_key, lambda: _Cutting(cell, arity, kind, states, features).cut())
 
 
 class _Reached(Exception):
@@ -195,7 +174,7 @@ class _Products(TorchFunctionMode):
 
 
 def _known_parts(parameters: Mapping[str, torch.Tensor]) -> dict[Any, tuple[Part, bool]]:
-    """Parameters, their entries and transposes, by where they are; and whether they want gradients."""
+    """Tensors of a cell, their entries and transposes, by where they are; and whether they want gradients."""
     known: dict[Any, tuple[Part, bool]] = {}
     for name, value in parameters.items():
         known[where(value)] = Part(name), value.requires_grad
@@ -220,12 +199,8 @@ class _Cutting:
         self._cell: Any = copy.deepcopy(cell).double()  # it may cast to the type of its weights
         self._kind = kind
         self._shape = StepShape(arity, next(iter(states.values()))[-1], {}, states, features=features)
-        self._parameters = {
-            name: value.requires_grad_()  # frozen ones and buffers are read like others
-            for name, value in (*self._cell.named_parameters(), *self._cell.named_buffers())
-            if value.is_floating_point()
-        }
-        self._known = _known_parts(self._parameters)
+        self._tensors = {name: value.requires_grad_() for name, value in tensors_of(self._cell).items()}
+        self._known = _known_parts(self._tensors)
 
     def cut(self) -> CutCell:
         explored, ends = self._explore()
@@ -238,7 +213,6 @@ class _Cutting:
             if any(getattr(each, "number_of_product", None) == number for each in variables_of(ends)):
                 learning.add(number)
                 ends.append(_end(found[number][1]))
-        products: list[CutProduct] = []
         groups: list[list[int]] = []  # products that multiply the same
         for number in range(len(found)):
             same = [group for group in groups if inputs[group[0]] == inputs[number]]
@@ -250,48 +224,26 @@ class _Cutting:
             groups = [[number] for number in range(len(found))]
         names = [f"product{at}" for at in range(len(groups))]
         copies = [max(1, found[group[0]][1].shape[:-1].numel()) for group in groups]
-        learned = learned_by(ends, self._parameters)
+        learned = learned_by(ends, self._tensors)
+        D = self._shape.D
+        parts = [[part for each in group for part in parts_of(D, widths[each])] for group in groups]
         shape = replace(
             self._shape,
-            products={
-                name: (count, self._parts([widths[each] for each in group]))
-                for name, count, group in zip(names, copies, groups, strict=True)
-            },
-            learned=[tuple(self._parameters[name].shape) for name in learned],
+            products={name: (count, tuple(own)) for name, count, own in zip(names, copies, parts, strict=True)},
+            learned=[tuple(self._tensors[name].shape) for name in learned],
         )
-        gathers = []
-        for at, group in enumerate(groups):
-            own = replace(shape, products=dict(list(shape.products.items())[:at]), kept_products=names, sets_all=True)
-            formula = self._formula(learned, groups, widths, group[0])
-            gathers.append(self._gather(formula, own, copies[at], int(found[group[0]][1].shape[-1]), learned))
-        read = [name for name in names if any(name in each.source.text for each in gathers)]
-        shape = replace(shape, kept_products=read, sets_all=True)
-        step = printed(type(self._cell).__name__, self._formula(learned, groups, widths, None), shape, learned)
-        for at, (group, gather) in enumerate(zip(groups, gathers, strict=True)):
-            maps = tuple(found[each][0] if each in learning else found[each][0].without_gradient() for each in group)
-            products.append(CutProduct(maps, copies[at], gather, names[at] in read))
-        return CutCell(tuple(products), step)
+        sizes = [(count, int(found[group[0]][1].shape[-1])) for count, group in zip(copies, groups, strict=True)]
 
-    def _gather(
-        self, formula: Any, shape: StepShape, copies: int, inputs: int, learned: tuple[str, ...]
-    ) -> PrintedStep:
-        """Inputs are vectors and then numbers, or the other way round."""
-        D, name = shape.D, type(self._cell).__name__
-        vectors, numbers = [D] * (inputs // D), [1] * (inputs % D)
-        try:
-            return printed(name, formula, replace(shape, inputs=(copies, (*vectors, *numbers))), learned)
-        except StepError:
-            if not numbers:
-                raise
-            return printed(name, formula, replace(shape, inputs=(copies, (*numbers, *vectors))), learned)
+        def formula(at: int | None) -> Any:
+            return self._formula(learned, groups, widths, None if at is None else groups[at][0])
 
-    def _parts(self, widths: Sequence[int]) -> tuple[int, ...]:
-        D = self._shape.D
-        return tuple(size for width in widths for size in (*[D] * (width // D), *[1] * (width % D)))
+        own = printed(type(self._cell).__name__, formula, shape, sizes, learned)
+        maps = [each if at in learning else each.without_gradient() for at, (each, _) in enumerate(found)]
+        return CutCell(own, tuple(tuple(maps[each] for each in group) for group in groups))
 
     def _explore(self) -> tuple[_Products, list[Any]]:
         """The products of one node; and the nodes of autograd at which its states end."""
-        like = next(iter(self._parameters.values()), torch.empty(0))
+        like = next(iter(self._tensors.values()), torch.empty(0))
         shape = self._shape
         with unnoticed(), _Products(self._known, None) as products:
             children = {name: like.new_ones(1, shape.arity, *size) for name, size in shape.states.items()}

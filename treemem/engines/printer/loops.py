@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from treemem.engines.printer.operations import ACROSS, OPERATIONS, REDUCTIONS
 from treemem.engines.printer.program import Node, Place, in_order
 
+_LARGEST_ALIKE = 8  # nodes of what may be stored in a run
 _MOST_REPEATED = 3  # operations that are computed again rather than kept from one loop to the next
 
 
@@ -30,6 +32,84 @@ class Loop:
     reductions: list[Node] = field(default_factory=list)
     stores: list[tuple[Place, Node]] = field(default_factory=list)
     saved: list[Node] = field(default_factory=list)
+
+
+NEXT = (0, 1, 0)  # the step to the next vector
+
+
+class Run(NamedTuple):
+    """Stores that are alike, at places with equal steps between them.
+
+    Attributes:
+        length: how many.
+        node: what is stored first.
+        places: where it is stored, and what it reads.
+        steps: to the same places of the next one, in children, vectors and numbers.
+    """
+
+    length: int
+    node: Node
+    places: list[Place]
+    steps: list[tuple[int, int, int]]
+
+
+def runs_of(stored: dict[Place, Node]) -> tuple[list[Run], dict[Place, Node]]:
+    """Return the runs of two and more stores, and the other stores."""
+    runs: list[Run] = []
+    rest: dict[Place, Node] = {}
+    own: list[tuple[Place, Node]] = []  # of the present run
+
+    def finish() -> None:
+        if len(own) > 1:
+            (place, node), second = own[0], _places(*own[1])
+            places = _places(place, node)
+            runs.append(Run(len(own), node, places, [*map(_step, places, second)]))
+        else:
+            rest.update(own)
+        own.clear()
+
+    for each in sorted(
+        stored.items(), key=lambda item: (_address(item[0])[0], item[0].is_vector, _address(item[0])[1:])
+    ):
+        fits = bool(own) and _likeness(*own[-1]) == _likeness(*each)
+        if fits and len(own) > 1:
+            steps = [map(_step, _places(*a), _places(*b)) for a, b in ((own[0], own[1]), (own[-1], each))]
+            fits = [*steps[0]] == [*steps[1]]
+        if not fits or _likeness(*each) is None:
+            finish()
+        own.append(each)
+    finish()
+    return runs, rest
+
+
+def _places(place: Place, node: Node) -> list[Place]:
+    return [place, *(each.args[0] for each in in_order([node]) if each.op == "load")]
+
+
+def _likeness(place: Place, node: Node) -> object:
+    """What stores of a run have in common; None if the node is not simple."""
+    nodes = in_order([node])
+    if len(nodes) > _LARGEST_ALIKE or any(each.op in ACROSS for each in nodes):
+        return None
+    at = {each: number for number, each in enumerate(nodes)}
+    shapes = [
+        (_address(each.args[0])[0], each.is_vector)
+        if each.op == "load"
+        else (each.op, each.value, *map(at.get, each.operands))
+        for each in nodes
+    ]
+    return _address(place)[0], place.is_vector, shapes
+
+
+def _address(place: Place) -> tuple[str, int, int, int]:
+    """What the place belongs to, and the vectors, numbers and children before it."""
+    base, _, child = place.base.rpartition("_") if "child" in place.base else (place.base, "", "")
+    return base, place.vectors, place.numbers, int(child or 0)
+
+
+def _step(a: Place, b: Place) -> tuple[int, int, int]:
+    (_, vectors, numbers, child), (_, *after) = _address(a), _address(b)
+    return after[2] - child, after[0] - vectors, after[1] - numbers
 
 
 def loops_of(stored: dict[Place, Node]) -> list[Loop]:

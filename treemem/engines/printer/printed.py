@@ -1,129 +1,219 @@
-"""The printed step of a cell: found once for a formula, and compiled once for a text."""
+"""The printed formula of a cell: found once for a formula, and compiled once for a text."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
 from treemem.engines.printer.cpp import cpp_source
+from treemem.engines.printer.program import bases_read
 from treemem.engines.printer.symbolic import StepError
-from treemem.engines.printer.trace import Step, StepShape, trace_step, unnoticed
+from treemem.engines.printer.trace import Step, StepProgram, StepShape, trace_step, unnoticed
+from treemem.errors import CellError
 from treemem.ops.cell import Product, State
 from treemem.ops.native import Printed
-from treemem.ops.product_input import HiddenLayer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class PrintedStep:
-    """The step of nodes of one arity.
+class PrintedProduct:
+    """A matrix product of a cell.
 
     Attributes:
-        source: what is compiled.
-        learned: names of the cell's parameters that the step reads.
+        copies: rows of inputs a node.
+        from_below: how many of a row of inputs come first that depend on more than the node's own features.
+        is_read: whether the inputs of a later product depend on the result.
+    """
+
+    copies: int
+    from_below: int
+    is_read: bool
+
+
+@dataclass(frozen=True)
+class PrintedCell:
+    """What nodes of one arity compute.
+
+    Attributes:
+        source: what is compiled: functions that make the inputs of the products, and the step.
+        products: in order.
+        learned: names of the cell's parameters and buffers that it reads beside the weights of products.
         dropouts: rate and number of factors a row of each dropout.
     """
 
     source: Printed
+    products: tuple[PrintedProduct, ...]
     learned: tuple[str, ...]
     dropouts: tuple[tuple[float, int], ...]
 
 
-_printed: dict[Hashable, PrintedStep | StepError] = {}
-
-
-def printed_step(
-    cell: Any,
-    key: Hashable,
-    arity: int,
-    products: Sequence[Product],
-    widths: Mapping[str, int],
-    states: Mapping[str, tuple[int, ...]],
-) -> PrintedStep:
-    """Return the step of a cell.
-
-    Args:
-        cell: the cell, with ``step``.
-        key: its :func:`formula_key`.
-        arity: number of children.
-        products: of such nodes.
-        widths: outputs of each product.
-        states: shape of each state of a node.
-
-    Raises:
-        StepError: it cannot be printed.
-    """
-    key = (key, arity, tuple(widths.items()), tuple(states.items()))
-    if key not in _printed:
-        try:
-            _printed[key] = _print(cell, arity, products, widths, states)
-        except StepError as error:
-            _printed[key] = error
-    found = _printed[key]
-    if isinstance(found, StepError):
-        raise found
-    return found
-
-
-def _print(
-    cell: Any,
-    arity: int,
-    products: Sequence[Product],
-    widths: Mapping[str, int],
-    states: Mapping[str, tuple[int, ...]],
-) -> PrintedStep:
-    D = next(iter(states.values()))[-1]
-    parts = {
-        each.name: each.parts or [D] * (widths[each.name] // D) + [1] * (widths[each.name] % D) for each in products
-    }
-    of_products = {each.name: (each.source.copies(arity), tuple(parts[each.name])) for each in products}
-    read = [each.source.product for each in products if isinstance(each.source, HiddenLayer)]
-    parameters = dict(cell.named_parameters())
-    like = next(iter(parameters.values()), torch.empty(0))
-    with unnoticed():
-        given = {name: like.new_zeros(copies, sum(sizes)) for name, (copies, sizes) in of_products.items()}
-        children = {name: like.new_zeros(1, arity, *size) for name, size in states.items()}
-        found = cell.step(given, children)
-    learned = learned_by([each.grad_fn for each in found.values()], parameters)
-    module = _Step(cell)
-
-    def step(products: State, children: State, *tensors: torch.Tensor) -> State:
-        named = {f"cell.{name}": value for name, value in zip(learned, tensors, strict=True)}
-        return torch.func.functional_call(module, named, (products, children))
-
-    shape = StepShape(arity, D, of_products, states, [tuple(parameters[name].shape) for name in learned], read)
-    return printed(type(cell).__name__, step, shape, learned)
-
-
-def printed(name: str, formula: Step, shape: StepShape, learned: tuple[str, ...]) -> PrintedStep:
+def printed(
+    name: str,
+    formula: Callable[[int | None], Step],
+    shape: StepShape,
+    inputs: Sequence[tuple[int, int]],
+    learned: tuple[str, ...],
+) -> PrintedCell:
     """Return a formula in C++.
 
     Args:
         name: of the cell.
-        formula: see :func:`treemem.engines.printer.trace.trace_step`.
-        shape: of what it reads and writes.
+        formula: what gives the inputs of a product, by its number, or the states, for None; see
+            :func:`treemem.engines.printer.trace.trace_step`.
+        shape: of what the step reads and writes.
+        inputs: rows a node, and width, of the inputs of each product.
         learned: names of the parameters that it reads.
 
     Raises:
         StepError: it cannot be printed.
     """
-    program = trace_step(formula, shape)
-    return PrintedStep(Printed(name, cpp_source(program)), learned, program.dropouts)
+    names, gathers, from_below = list(shape.products), [], []
+    for at, (copies, width) in enumerate(inputs):
+        before = dict(list(shape.products.items())[:at])
+        own = replace(shape, products=before, kept_products=names)
+        gather, parts = _gather(formula(at), own, copies, width)
+        last = [
+            number % len(parts) + 1
+            for number, node in enumerate(gather.forward.values())
+            if not bases_read([node]) <= {"features", "mask"}
+        ]
+        gathers.append(gather)
+        from_below.append(sum(parts[: max(last, default=0)]))
+    read = bases_read(node for each in gathers for node in (*each.forward.values(), *each.backward.values()))
+    is_read = [f"product{at}" in read for at in range(len(names))]
+    step = trace_step(formula(None), replace(shape, kept_products=[*compress(names, is_read)]))
+    products = [
+        PrintedProduct(copies, below, each)
+        for (copies, _), below, each in zip(inputs, from_below, is_read, strict=True)
+    ]
+    return PrintedCell(Printed(name, cpp_source(step, gathers)), tuple(products), learned, step.dropouts)
 
 
-class _Step(torch.nn.Module):
-    """The step of a cell as a module, for ``functional_call``."""
+def _gather(formula: Step, shape: StepShape, copies: int, width: int) -> tuple[StepProgram, tuple[int, ...]]:
+    """The program, and the parts of a row of inputs: vectors and then numbers, or the other way round."""
+    vectors, numbers = (shape.D,) * (width // shape.D), (1,) * (width % shape.D)
+    parts = (*vectors, *numbers)
+    try:
+        return trace_step(formula, replace(shape, inputs=(copies, parts))), parts
+    except StepError:
+        if not numbers:
+            raise
+        parts = (*numbers, *vectors)
+        return trace_step(formula, replace(shape, inputs=(copies, parts))), parts
 
-    def __init__(self, cell: Any) -> None:
+
+_printed: dict[Hashable, Any] = {}
+
+
+def once(key: Hashable, make: Callable[[], T]) -> T:
+    """Return what ``make`` gives, or raise its error; it is called once for a key.
+
+    Raises:
+        StepError: a formula cannot be printed.
+        CellError: a cell returns states that are not what the protocol says.
+    """
+    if key not in _printed:
+        try:
+            _printed[key] = make()
+        except StepError as error:
+            _printed[key] = error
+        except CellError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            _printed[key] = StepError(f"it fails on rows of random numbers: {error}")  # or under autograd, with a word
+    found = _printed[key]
+    if isinstance(found, StepError):
+        raise found
+    return cast(T, found)
+
+
+def print_split(
+    cell: Any,
+    arity: int,
+    products: Sequence[Product],
+    widths: Mapping[str, int],
+    states: Mapping[str, tuple[int, ...]],
+    features: int | None,
+) -> PrintedCell:
+    """Return the formula of a cell in the split form.
+
+    Args:
+        cell: the cell.
+        arity: number of children.
+        products: of such nodes.
+        widths: outputs of each product.
+        states: shape of each state of a node.
+        features: width of what a node reads of its own; None if nothing.
+
+    Raises:
+        StepError: it cannot be printed.
+    """
+    module, parameters = _Split(cell, products, widths), tensors_of(cell)
+    like = next(iter(parameters.values()), torch.empty(0))
+    with unnoticed():
+        children = {name: like.new_zeros(1, arity, *size) for name, size in states.items()}
+        x = None if features is None else like.new_zeros(1, features)
+        named = {f"cell.{name}": value.detach().requires_grad_() for name, value in parameters.items()}
+        found = torch.func.functional_call(module, named, (None, {}, children, x))
+    ends = [each.grad_fn for each in (*module.inputs, *found.values())]
+    learned = learned_by(ends, {name: named[f"cell.{name}"] for name in parameters})
+
+    def formula(until: int | None) -> Step:
+        def run(given: State, children: State, *rest: torch.Tensor) -> State:
+            x, tensors = (None, rest) if features is None else (rest[0], rest[1:])
+            named = {f"cell.{name}": value for name, value in zip(learned, tensors, strict=True)}
+            return torch.func.functional_call(module, named, (until, given, children, x))
+
+        return run
+
+    D = next(iter(states.values()))[-1]
+    inputs = [(len(each), each.shape[1]) for each in module.inputs]
+    of_products = {
+        each.name: (copies, tuple(each.parts or parts_of(D, widths[each.name])))
+        for each, (copies, _) in zip(products, inputs, strict=True)
+    }
+    shape = StepShape(arity, D, of_products, states, [tuple(parameters[name].shape) for name in learned])
+    return printed(type(cell).__name__, formula, replace(shape, features=features), inputs, learned)
+
+
+class _Split(torch.nn.Module):
+    """A cell in the split form as a module, for ``functional_call``."""
+
+    def __init__(self, cell: Any, products: Sequence[Product], widths: Mapping[str, int]) -> None:
         super().__init__()
-        self.cell = cell
+        self.cell, self._products, self._widths = cell, products, widths
 
-    def forward(self, products: State, children: State) -> State:
-        return self.cell.step(products, children)
+    def forward(self, until: int | None, given: State, children: State, x: torch.Tensor | None) -> State:
+        """The inputs of a product, or the states; products that are not given are 0."""
+        results: State = {}
+        self.inputs: list[torch.Tensor] = []
+        for number, product in enumerate(self._products):
+            inputs = product.inputs(children, x, results)
+            if number == until:
+                return {"inputs": inputs}
+            self.inputs.append(inputs)
+            nothing = inputs.new_zeros(len(inputs), self._widths[product.name])
+            results[product.name] = given.get(product.name, nothing)
+        found: State = self.cell.step(results, children)
+        return found
+
+
+def parts_of(D: int, width: int) -> list[int]:
+    """Return sizes of the parts of a row: vectors, and then single numbers."""
+    return [D] * (width // D) + [1] * (width % D)
+
+
+def tensors_of(cell: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return what a formula may read: parameters, and buffers of the same kind."""
+    named = {**dict(cell.named_parameters()), **dict(cell.named_buffers())}
+    return {name: value for name, value in named.items() if value.is_floating_point()}
 
 
 def parameter_of(cell: torch.nn.Module, name: str) -> torch.Tensor:
@@ -135,11 +225,11 @@ def parameter_of(cell: torch.nn.Module, name: str) -> torch.Tensor:
 
 
 def learned_by(ends: Sequence[Any], parameters: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
-    """Return the names of the parameters that a formula reads.
+    """Return the names of the tensors that a formula reads.
 
     Args:
         ends: of its autograd graph.
-        parameters: of the cell.
+        parameters: of the cell, and its buffers; all want gradients.
 
     Raises:
         StepError: it reads a tensor that needs gradients and is not a parameter of the cell.

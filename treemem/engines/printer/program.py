@@ -118,6 +118,11 @@ def in_order(outputs: Iterable[Node], stop: Iterable[Node] = ()) -> list[Node]:
     return list(found)
 
 
+def bases_read(outputs: Iterable[Node]) -> set[str]:
+    """Return what the outputs read, such as ``"product0"``."""
+    return {node.args[0].base for node in in_order(outputs) if node.op == "load"}
+
+
 def evaluated(outputs: Iterable[Node], memory: dict[Place, torch.Tensor], D: int) -> dict[Node, torch.Tensor]:
     """Return the values of the outputs and of all that they need, ``[rows, D or 1]``, as torch computes them."""
     values: dict[Node, torch.Tensor] = {}

@@ -38,7 +38,6 @@ class StepShape:
         states: shape of each state by name.
         learned: shapes of the tensors that it reads beside, the same for all rows.
         kept_products: names of products that other products read: the step does not replace them.
-        sets_all: whether the step sets the gradients of those, too; else it leaves them alone.
         features: width of what the row reads of its own; None if nothing.
         inputs: copies, and sizes of the parts, of what the formula returns as ``inputs`` in the place of states: what a
             product multiplies. None for a step.
@@ -50,7 +49,6 @@ class StepShape:
     states: Mapping[str, tuple[int, ...]]
     learned: Sequence[tuple[int, ...]] = ()
     kept_products: Sequence[str] = ()
-    sets_all: bool = False
     features: int | None = None
     inputs: tuple[int, tuple[int, ...]] | None = None
 
@@ -143,8 +141,6 @@ def _traced(step: Step, shape: StepShape) -> StepProgram:
     if shape.inputs is not None:  # what it adds to the gradients of products may be nothing
         backward = {place: node for place, node in backward.items() if node.value != 0}
     others_read = {f"product{at}" for at, name in enumerate(shape.products) if name in shape.kept_products}
-    left_alone = set() if shape.sets_all else {f"d_{base}" for base in others_read}
-    backward = {place: node for place, node in backward.items() if place.base not in left_alone}
     return _with_kept(program, StepProgram(shape, forward, backward, {}, dropouts), others_read)
 
 
@@ -174,7 +170,7 @@ def _leaves(step: Step, shape: StepShape) -> tuple[list[_Leaf], tuple[tuple[floa
 def _call(step: Step, shape: StepShape, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     rest = list(tensors)
     products = {name: rest.pop(0) for name in shape.products}
-    rows = len(rest[0]) if shape.arity else len(tensors[0]) // next(iter(shape.products.values()))[0]
+    rows = len(tensors[0]) // next((copies for copies, _ in shape.products.values()), 1)
     children: State = {}
     for name, size in shape.states.items():
         own = [rest.pop(0) for _ in range(shape.arity)]
@@ -225,6 +221,14 @@ def _leaf(
     return _Leaf(shape, places)
 
 
+def _columns(leaf: _Leaf) -> dict[Place, list[int]]:
+    """Which entries of the tensor are at each place, in order of their positions."""
+    found: dict[Place, list[int]] = {}
+    for column, (place, _) in enumerate(leaf.places):
+        found.setdefault(place, []).append(column)
+    return found
+
+
 def _end(leaf: _Leaf, vectors: int, numbers: int) -> tuple[int, int]:
     distinct = {place for place, _ in leaf.places}
     return vectors + sum(each.is_vector for each in distinct), numbers + sum(not each.is_vector for each in distinct)
@@ -251,10 +255,12 @@ def _stored(run: SymbolicRun, found: Symbols, leaf: _Leaf) -> dict[Place, Node]:
         StepError: the positions of a vector are not computed alike.
     """
     stored: dict[Place, Node] = {}
-    for symbol, (place, at) in zip(found.ravel().tolist(), leaf.places, strict=True):
-        node, position = run.node(symbol), int(run.positions(np.array(symbol)))
-        if stored.setdefault(place, node) is not node or position not in (0, 1 + (at or 0)):
+    for place, columns in _columns(leaf).items():
+        own = found.ravel()[columns]
+        position, node = run.positions(own), run.node(own[0])
+        if (own - position != own[0] - position[0]).any() or (position * (position - 1 - np.arange(len(own)))).any():
             raise StepError("the positions of a state are not computed alike")
+        stored[place] = node
         if node.is_vector and not place.is_vector:
             raise StepError("a number for the row depends on one position of a state")
     if leaf.places and leaf.places[0][0].base.startswith(ADDED):
@@ -273,22 +279,18 @@ def _check(joint: Any, inputs: Sequence[_Leaf], results: Sequence[_Leaf], stored
     memory: dict[Place, torch.Tensor] = {}
     for tensor, leaf in zip(given, inputs, strict=True):
         flat = tensor.detach().reshape(1 if leaf.is_shared else rows, -1)
-        for column, (place, at) in enumerate(leaf.places):
-            width = D if place.is_vector else 1
-            memory.setdefault(place, torch.empty(len(flat), width, dtype=torch.float64))[:, at or 0] = flat[:, column]
+        memory |= {place: flat[:, columns] for place, columns in _columns(leaf).items()}
     values = evaluated(stored.values(), memory, D)
     expected = joint(*given)
     for tensor, leaf in zip(expected, results, strict=True):
         flat = tensor.detach().reshape(1 if leaf.is_shared else rows, -1)
-        for column, (place, at) in enumerate(leaf.places):
-            if place not in stored:
-                found = torch.zeros(1, dtype=torch.float64)
-            else:
-                value = values[stored[place]]
-                found = value.expand(rows, value.shape[1])[:, (at or 0) if value.shape[1] > 1 else 0]
-                found = found.sum(0, keepdim=True) if leaf.is_shared else found
-            if not torch.allclose(found.expand(len(flat)), flat[:, column], rtol=1e-9, atol=1e-9, equal_nan=True):
-                raise StepError("a row does not depend on its own inputs alone, or the step is not the same each time")
+        found = torch.zeros(rows, flat.shape[1], dtype=torch.float64)
+        for place, columns in _columns(leaf).items():
+            if place in stored:
+                found[:, columns] = values[stored[place]]
+        found = found.sum(0, keepdim=True) if leaf.is_shared else found
+        if not torch.allclose(found, flat, rtol=1e-9, atol=1e-9, equal_nan=True):
+            raise StepError("a row does not depend on its own inputs alone, or the step is not the same each time")
 
 
 def _with_kept(program: Program, step: StepProgram, others_read: set[str]) -> StepProgram:

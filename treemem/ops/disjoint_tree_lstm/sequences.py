@@ -14,7 +14,7 @@ from treemem.ops.choices import Noise
 from treemem.ops.disjoint_tree_lstm.naive import ParserWeights, naive_composition, naive_parse
 from treemem.ops.disjoint_tree_lstm.plan import TreePlan
 from treemem.ops.native_pairs import native_pairs
-from treemem.ops.product_input import ChildrenInOrder
+from treemem.ops.product_input import children_in_order
 from treemem.ops.propagate import run_rows
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst
@@ -147,7 +147,7 @@ class _Cell(torch.nn.Module):
         return self.step({"gates": linear(children["h"].flatten(1), self._cell)}, children)
 
     def products(self, arity: int) -> tuple[Product, ...]:
-        return (Product("gates", "gates", ChildrenInOrder(), None),)
+        return (Product("gates", "gates", children_in_order, None),)
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         return {"gates": (self._cell.weight[None], self._cell.bias[None])}

@@ -39,25 +39,20 @@ inline int64_t bounded(int64_t rows, int64_t numbers) {
   return std::min(rows, std::max<int64_t>(1, kMostNumbers / std::max<int64_t>(1, numbers)));
 }
 
-// What a product reads: see product_input.py. The first state is h, the second one a cell or a stack.
-enum Source : int64_t { kInOrder, kInOrderWithTops, kSum, kEachChild, kStackRows, kHiddenLayer, kPrinted };
-
 }  // namespace
 
 extern "C" {
 
 // A product of the rows of one arity, as level_run.py of this folder fills it in.
 struct Product {
-  int64_t source, copies, outputs, inputs, features;  // `inputs` are those from states; copies are rows a node
-  int64_t from;                                       // of a hidden layer: the product that it reads
-  const int64_t* set_of_kind;                         // null if all kinds use the first set
-  const void *weight, *bias;                          // [sets, outputs, inputs + features], [sets, outputs]
-  const void* mask;                                   // null, or of the inputs, [rows * copies, inputs + features]
-  void* values;                                       // [rows * copies, outputs]; null without a backward pass
-  void* gradient;                                     // the same, if another product reads the product; else null
+  int64_t copies, outputs, inputs;  // copies are rows a node
+  int64_t from_below;               // how many of the inputs come first that depend on more than the row's own features
+  const int64_t* set_of_kind;       // null if all kinds use the first set
+  const void *weight, *bias;        // [sets, outputs, inputs], [sets, outputs]
+  void* values;                     // [rows * copies, outputs]; null without a backward pass
+  void* gradient;                   // the same, if another product reads the product; else null
   void *d_weight, *d_bias;
-  void *gather, *spread;                              // of printed inputs
-  int64_t num_scratch;                                // of these
+  void *gather, *spread;            // make the inputs of a row, and add their gradient to that of what they are made of
 };
 
 struct Arity {
@@ -71,13 +66,13 @@ struct Arity {
 };
 
 struct Problem {
-  int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size, num_features;
+  int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size;
   const int64_t* segments;            // [segments, 5]: begin, end, kind, arity, first child
   const int64_t* segments_of_level;   // [levels], from the lowest up
   const int64_t* child;               // [edges]
   void* gemm;
   Arity* arities;
-  int64_t widths[kMostStates];
+  int64_t widths[kMostStates], num_features[2];
   void* states[kMostStates];          // [rows, width]
   const void* features[2];            // of the leaf rows and of the inner rows; null if there are none
 };
@@ -118,7 +113,7 @@ class Plan {
     for (int64_t at = 0; at < p.num_arities; ++at)
       for (int64_t i = 0; i < p.arities[at].num_products; ++i) {
         const Product& each = p.arities[at].products[i];
-        numbers[at] += each.copies * (each.outputs + each.inputs + each.features);
+        numbers[at] += each.copies * (each.outputs + each.inputs);
       }
     int64_t most = 1;
     for (int64_t of_row : numbers) most = std::max(most, of_row);
@@ -286,7 +281,7 @@ class LevelRun {
   // What a thread needs for a tile; it grows with the tiles that the thread takes.
   struct Memory {
     GrowingBuffer<T> inputs, scratch, sink, values[kMostProducts];
-    std::vector<T*> children[kMostStates], d_children[kMostStates];
+    std::vector<T*> children[kMostStates], d_children[kMostStates];  // of the edges of the tile
     Row<T> row{};
     int64_t share = 0;
   };
@@ -311,92 +306,36 @@ class LevelRun {
 
   static int64_t set_of(const Product& each, int64_t kind) { return each.set_of_kind ? each.set_of_kind[kind] : 0; }
 
-  const T* features_of(const Arity& of, int64_t at, int64_t count) const {
-    return of.arity ? row_of(p.features[1], at - p.num_leaves, count) : row_of(p.features[0], at, count);
+  // The features of a row, or their gradient; null if there are none.
+  T* features_of(const Arity& of, int64_t at, const void* const* features) const {
+    const int64_t is_inner = of.arity > 0;
+    void* found = const_cast<void*>(features[is_inner]);
+    return found ? row_of(found, at - is_inner * p.num_leaves, p.num_features[is_inner]) : nullptr;
   }
 
-  // Calls visit(copy, column, child, state, offset) for each part of the inputs of a row; a part has D numbers.
-  template <class Visit>
-  void for_parts(const Product& each, int64_t arity, Visit visit) const {
-    for (int64_t k = 0; k < arity; ++k) switch (each.source) {
-        case kInOrder: visit(0, k * D, k, 0, 0); break;
-        case kInOrderWithTops: visit(0, k * D, k, 0, 0), visit(0, (arity + k) * D, k, 1, 0); break;
-        case kSum: visit(0, 0, k, 0, 0); break;
-        case kEachChild: visit(k, 0, k, 0, 0); break;
-        case kStackRows:
-          for (int64_t i = 0; i * D < p.widths[1]; ++i) visit(i, k * D, k, 1, i * D);
-      }
-  }
-
-  // Writes what a row of the schedule multiplies; `place` is its place among the rows of its arity.
-  void gather(const Arity& of, const Product& each, int64_t at, int64_t edge, int64_t place, T* to) const {
-    const int64_t stride = each.inputs + each.features;
-    const size_t bytes = static_cast<size_t>(D) * sizeof(T);
-    if (each.source == kStackRows && each.copies * D > p.widths[1])  // zeros follow the last row
-      std::fill_n(to + p.widths[1] / D * stride, each.inputs, T(0));
-    if (each.source == kHiddenLayer)
-      std::memcpy(to, row_of(of.products[each.from].values, place, each.inputs), static_cast<size_t>(each.inputs) * sizeof(T));
-    for_parts(each, of.arity, [&](int64_t copy, int64_t column, int64_t k, int64_t state, int64_t offset) {
-      T* part = to + copy * stride + column;
-      const T* from = row_of(p.states[state], p.child[edge + k], p.widths[state]) + offset;
-      if (k && each.source == kSum) add(part, from, D);
-      else std::memcpy(part, from, bytes);
-    });
-    if (each.features)
-      for (int64_t copy = 0; copy < each.copies; ++copy)
-        std::memcpy(to + copy * stride + each.inputs, features_of(of, at, each.features),
-                    static_cast<size_t>(each.features) * sizeof(T));
-    if (each.mask) multiply(to, row_of(each.mask, place * each.copies, stride), each.copies * stride);
-  }
-
-  void gather_printed(const Tile& t, int64_t i, const Product& each, Memory& memory, T* to) const {
-    set_row(t, i, memory);
-    memory.row.scratch = memory.scratch.at_least(each.num_scratch);
-    memory.row.inputs = to;
-    reinterpret_cast<Step>(each.gather)(&memory.row, D);
-  }
-
-  static void multiply(T* to, const T* by, int64_t count) {
-    SIMD
-    for (int64_t i = 0; i < count; ++i) to[i] *= by[i];
-  }
-
-  // Whether the inputs of neighbouring rows lie ready: the features of leaves.
-  static bool lie_ready(const Arity& of, const Product& each) { return !of.arity && !each.mask && !each.inputs; }
-
-  // What the rows of a tile multiply.
-  const T* inputs_of(const Tile& t, const Product& each, Memory& memory) const {
-    const Arity& of = *t.of;
-    if (lie_ready(of, each)) return each.features ? features_of(of, t.row, each.features) : nullptr;
-    if (each.source == kHiddenLayer && !each.mask) return values_of(of.products[each.from], t, each.from, memory);
-    const int64_t size = each.copies * (each.inputs + each.features);
-    T* found = memory.inputs.at_least(t.rows * size);
-    for (int64_t i = 0; i < t.rows; ++i) {
-      T* to = found + i * size;
-      if (each.source == kPrinted) {
-        gather_printed(t, i, each, memory, to);
-      } else if (each.source == kHiddenLayer) {  // whose product may be in memory for a tile only
-        std::memcpy(to, values_of(of.products[each.from], t, each.from, memory) + i * size, static_cast<size_t>(size) * sizeof(T));
-        multiply(to, row_of(each.mask, t.place + i, size), size);
-      } else {
-        gather(of, each, t.row + i, t.edge + i * of.arity, t.place + i, to);
-      }
+  // Writes what the rows of a tile multiply.
+  void gather(const Tile& t, const Product& each, Memory& memory, T* to) const {
+    for (int64_t i = 0; i < t.rows; ++i, to += each.copies * each.inputs) {
+      set_row(t, i, memory);
+      memory.row.inputs = to;
+      reinterpret_cast<Step>(each.gather)(&memory.row, D);
     }
-    return found;
   }
 
   void forward(const Tile& t, Memory& memory) const {
     const Arity& of = *t.of;
+    begin_tile(t, memory);
     for (int64_t i = 0; i < of.num_products; ++i) {
       const Product& each = of.products[i];
-      const int64_t set = set_of(each, t.kind), inputs = each.inputs + each.features, rows = t.rows * each.copies;
+      const int64_t set = set_of(each, t.kind), rows = t.rows * each.copies;
       if (!each.values) memory.values[i].at_least(rows * each.outputs);
       T* values = values_of(each, t, i, memory);
-      if (each.source == kHiddenLayer) rectify(values_of(of.products[each.from], t, each.from, memory), t.rows * each.inputs);
       fill_rows(values, rows, each.outputs, row_of(each.bias, set, each.outputs));
-      if (inputs)
-        product(gemm, rows, each.outputs, inputs, inputs_of(t, each, memory), inputs,
-                row_of(each.weight, set, each.outputs * inputs), inputs, values, each.outputs, true);
+      if (!each.inputs) continue;
+      T* inputs = memory.inputs.at_least(rows * each.inputs);
+      gather(t, each, memory, inputs);
+      product(gemm, rows, each.outputs, each.inputs, inputs, each.inputs,
+              row_of(each.weight, set, each.outputs * each.inputs), each.inputs, values, each.outputs, true);
     }
     for (int64_t i = 0; i < t.rows; ++i) {
       set_row(t, i, memory);
@@ -404,32 +343,29 @@ class LevelRun {
     }
   }
 
-  static void rectify(T* values, int64_t count) {
-    SIMD
-    for (int64_t i = 0; i < count; ++i) values[i] = values[i] < T(0) ? T(0) : values[i];
-  }
-
-  template <class Vector>
-  static void make_room(Vector& vector, int64_t size) {
-    if (static_cast<int64_t>(vector.size()) < size) vector.resize(size);
+  // Finds the children of a tile, before its rows are set.
+  void begin_tile(const Tile& t, Memory& memory) const {
+    const int64_t edges = t.rows * t.of->arity;
+    memory.row.scratch = memory.scratch.at_least(t.of->num_scratch);
+    for (int64_t state = 0; state < p.num_states; ++state) {
+      memory.children[state].resize(edges);
+      for (int64_t k = 0; k < edges; ++k)
+        memory.children[state][k] = row_of(p.states[state], p.child[t.edge + k], p.widths[state]);
+    }
   }
 
   // The i-th row of a tile.
   void set_row(const Tile& t, int64_t i, Memory& memory) const {
     Row<T>& row = memory.row;
     const Arity& of = *t.of;
-    row.scratch = memory.scratch.at_least(of.num_scratch);
     for (int64_t at = 0; at < of.num_products; ++at)
       row.products[at] = values_of(of.products[at], t, at, memory) + i * of.products[at].copies * of.products[at].outputs;
-    if (of.arity && p.features[1]) row.features = const_cast<T*>(features_of(of, t.row + i, p.num_features));
+    row.features = features_of(of, t.row + i, p.features);
     row.mask = of.mask ? const_cast<T*>(row_of(of.mask, t.place + i, of.num_masked)) : nullptr;
     row.learned = static_cast<T*>(const_cast<void*>(of.learned));
     for (int64_t state = 0; state < p.num_states; ++state) {
-      make_room(memory.children[state], of.arity);
       row.states[state] = row_of(p.states[state], t.row + i, p.widths[state]);
-      row.children[state] = memory.children[state].data();
-      for (int64_t k = 0; k < of.arity; ++k)
-        memory.children[state][k] = row_of(p.states[state], p.child[t.edge + i * of.arity + k], p.widths[state]);
+      row.children[state] = memory.children[state].data() + i * of.arity;
     }
   }
 
@@ -456,6 +392,19 @@ class LevelRun {
     }
   }
 
+  // Finds the gradients of the children of a tile, before those of its rows are set.
+  void begin_gradients_of_tile(const Tile& t, Memory& memory) const {
+    T* const sink = memory.sink.at_least(width + std::max(p.num_features[0], p.num_features[1]));
+    const int64_t edges = t.rows * t.of->arity;
+    for (int64_t state = 0; state < p.num_states; ++state) {
+      memory.d_children[state].resize(edges);
+      for (int64_t k = 0; k < edges; ++k) {
+        T* to = child_gradient(t.edge + k, state);
+        memory.d_children[state][k] = to ? to : sink;
+      }
+    }
+  }
+
   void set_gradients(const Tile& t, int64_t i, Memory& memory) const {
     Row<T>& row = memory.row;
     row.d_learned = row_of(t.of->d_learned, memory.share, t.of->num_learned);
@@ -463,18 +412,11 @@ class LevelRun {
       const Product& each = t.of->products[at];
       row.d_products[at] = gradient_of(each) + (t.place + i) * each.copies * each.outputs;
     }
-    T* d_features = static_cast<T*>(d.features[1]);
-    row.d_features = t.of->arity && d_features ? d_features + (t.row + i - p.num_leaves) * p.num_features : memory.sink.at_least(width + p.num_features);
+    T* d_features = features_of(*t.of, t.row + i, d.features);
+    row.d_features = d_features ? d_features : memory.sink.get();
     for (int64_t state = 0; state < p.num_states; ++state) {
-      make_room(memory.d_children[state], t.of->arity);
-      row.d_states[state] = own_gradient(t.row + i, state), row.d_children[state] = memory.d_children[state].data();
-    }
-    for (int64_t k = 0; k < t.of->arity; ++k) {
-      const int64_t edge = t.edge + i * t.of->arity + k;
-      for (int64_t state = 0; state < p.num_states; ++state) {
-        T* to = child_gradient(edge, state);
-        memory.d_children[state][k] = to ? to : memory.sink.at_least(width + p.num_features);
-      }
+      row.d_states[state] = own_gradient(t.row + i, state);
+      row.d_children[state] = memory.d_children[state].data() + i * t.of->arity;
     }
   }
 
@@ -489,6 +431,8 @@ class LevelRun {
 
   void backward(const Tile& t, Memory& memory) const {
     const Arity& of = *t.of;
+    begin_tile(t, memory);
+    begin_gradients_of_tile(t, memory);
     for (int64_t i = 0; i < t.rows; ++i) {
       set_row(t, i, memory);
       begin_gradients(t, i);
@@ -501,47 +445,21 @@ class LevelRun {
   // Where the gradient of a product is: in place of the product, unless that is still needed.
   static T* gradient_of(const Product& each) { return static_cast<T*>(each.gradient ? each.gradient : each.values); }
 
-  // Adds the gradient of what a product multiplied to that of the children and features.
+  // Adds the gradient of what a product multiplied to that of the children, features and other products.
   void spread(const Tile& t, const Product& each, Memory& memory) const {
-    const Arity& of = *t.of;
-    T* d_features = static_cast<T*>(d.features[of.arity ? 1 : 0]);
-    const int64_t all = each.inputs + each.features, wanted = d_features ? all : each.inputs;
+    const int64_t wanted = d.features[t.of->arity > 0] ? each.inputs : each.from_below;
     if (!wanted) return;
     const int64_t rows = t.rows * each.copies;
-    T* found = memory.inputs.at_least(rows * wanted);
+    T* found = memory.inputs.at_least(rows * each.inputs);
     const T* gradient = gradient_of(each) + t.place * each.copies * each.outputs;
-    const T* weight = row_of(each.weight, set_of(each, t.kind), each.outputs * all);
-    if (rows <= kFewRows) few_rows_product_plain(rows, wanted, each.outputs, gradient, weight, all, found);
-    else product_plain(gemm, rows, wanted, each.outputs, gradient, each.outputs, weight, all, found, wanted);
-    if (each.mask)
-      for (int64_t i = 0; i < t.rows * each.copies; ++i)
-        multiply(found + i * wanted, row_of(each.mask, t.place * each.copies + i, all), wanted);
-    if (each.source == kHiddenLayer) {
-      const Product& read = of.products[each.from];
-      const T* value = row_of(read.values, t.place, read.outputs);
-      T* to = row_of(read.gradient, t.place, read.outputs);
-      SIMD
-      for (int64_t i = 0; i < t.rows * wanted; ++i) to[i] = value[i] > T(0) ? found[i] : T(0);
-      return;
-    }
-    if (each.source == kPrinted) {
-      for (int64_t i = 0; i < t.rows; ++i, found += each.copies * wanted) {
-        set_row(t, i, memory);
-        set_gradients(t, i, memory);
-        memory.row.scratch = memory.scratch.at_least(each.num_scratch);
-        memory.row.d_inputs = found;
-        reinterpret_cast<Step>(each.spread)(&memory.row, D);
-      }
-      return;
-    }
-    for (int64_t i = 0; i < t.rows; ++i, found += each.copies * wanted) {
-      for_parts(each, of.arity, [&](int64_t copy, int64_t column, int64_t k, int64_t state, int64_t offset) {
-        T* to = child_gradient(t.edge + i * of.arity + k, state);
-        if (to) add(to + offset, found + copy * wanted + column, D);
-      });
-      if (wanted == each.inputs) continue;
-      T* to = d_features + (t.row + i - (of.arity ? p.num_leaves : 0)) * each.features;
-      for (int64_t copy = 0; copy < each.copies; ++copy) add(to, found + copy * wanted + each.inputs, each.features);
+    const T* weight = row_of(each.weight, set_of(each, t.kind), each.outputs * each.inputs);
+    if (rows <= kFewRows) few_rows_product_plain(rows, each.inputs, each.outputs, gradient, weight, each.inputs, found);
+    else product_plain(gemm, rows, wanted, each.outputs, gradient, each.outputs, weight, each.inputs, found, each.inputs);
+    for (int64_t i = 0; i < t.rows; ++i, found += each.copies * each.inputs) {
+      set_row(t, i, memory);
+      set_gradients(t, i, memory);
+      memory.row.d_inputs = found;
+      reinterpret_cast<Step>(each.spread)(&memory.row, D);
     }
   }
 
@@ -572,7 +490,7 @@ class LevelRun {
         for (int64_t i = 0; i < s.of->num_products; ++i) {
           const Product& each = s.of->products[i];
           if (!each.d_bias) continue;
-          const int64_t own = (s.end - s.begin) * each.copies * each.outputs * (each.inputs + each.features + 1);
+          const int64_t own = (s.end - s.begin) * each.copies * each.outputs * (each.inputs + 1);
           Found& found = of_weights[{each.d_bias, set_of(each, s.kind)}];
           found.cost += own, total += own;
           const Use use{s.of, &each};
@@ -591,13 +509,11 @@ class LevelRun {
   void add_weight_gradient(const Task& task, const Use& use, Memory& memory) const {
     const auto& [of, product] = use;
     const Product& each = *product;
-    const int64_t inputs = each.inputs + each.features, count = task.end - task.begin;
+    const int64_t inputs = each.inputs, count = task.end - task.begin;
     T* d_weight = row_of(each.d_weight, task.set * each.outputs + task.begin, inputs);
     T* d_bias = row_of(each.d_bias, task.set, each.outputs) + task.begin;
-    const bool ready = lie_ready(*of, each);
     const int64_t chunk = bounded(kChunk, each.copies * inputs);
-    T* to = ready ? nullptr : memory.inputs.at_least(std::min(chunk, of->rows) * each.copies * inputs);
-    const T* gathered = to;
+    T* gathered = memory.inputs.at_least(std::min(chunk, of->rows) * each.copies * inputs);
     int64_t first = 0, rows = 0;
     auto finish = [&] {
       const T* from = gradient_of(each) + first * each.copies * each.outputs + task.begin;
@@ -617,13 +533,11 @@ class LevelRun {
           const int64_t place = s->place + begin - s->begin, edge = s->edge + (begin - s->begin) * s->of->arity;
           const int64_t taken = std::min(s->end - begin, chunk - rows);
           if (!rows) first = place;
-          if (ready && each.features) gathered = features_of(*of, begin, each.features);
-          for (int64_t i = 0; i < taken && each.source == kPrinted; ++i)
-            gather_printed({s->of, kind, begin, edge, place, taken}, i, each, memory, to + (rows + i) * each.copies * inputs);
-          for (int64_t i = 0; i < taken && !ready && each.source != kPrinted; ++i)
-            gather(*of, each, begin + i, edge + i * of->arity, place + i, to + (rows + i) * each.copies * inputs);
+          const Tile tile{s->of, kind, begin, edge, place, taken};
+          begin_tile(tile, memory);
+          if (inputs) gather(tile, each, memory, gathered + rows * each.copies * inputs);
           rows += taken, begin += taken;
-          if (rows == chunk || ready) finish();
+          if (rows == chunk) finish();
         }
       if (rows) finish();
     }

@@ -19,7 +19,7 @@ struct Row {
   T* d_states[kMostStates];         // of the row
   T* const* children[kMostStates];  // by child
   T* const* d_children[kMostStates];  // to add to
-  T *inputs, *d_inputs;             // of a product, where its inputs are printed; else not set
+  T *inputs, *d_inputs;             // of the product whose inputs are made
   T *features, *d_features;         // of the row; the latter to add to
   T* mask;                          // factors of dropout
   T* learned;
@@ -57,10 +57,8 @@ inline T sign(T x) {
 
 }  // namespace
 
-// The functions of a step, for the type that the compiler is told.
-#define STEP(forward, backward, vectors)                                               \
-  extern "C" {                                                                         \
-  void forward_row(const Row<REAL>* row, int64_t D) { forward<REAL>(*row, D); }        \
-  void backward_row(const Row<REAL>* row, int64_t D) { backward<REAL>(*row, D); }      \
-  const char* count_scratch(int64_t* count) { return *count = vectors, nullptr; }      \
-  }
+// A function of the printed cell, for the type that the compiler is told; and how many vectors of scratch they need.
+#define EXPORT(name) \
+  extern "C" void name##_row(const Row<REAL>* row, int64_t D) { name<REAL>(*row, D); }
+#define SCRATCH(vectors) \
+  extern "C" const char* count_scratch(int64_t* count) { return *count = vectors, nullptr; }
