@@ -40,6 +40,21 @@ def test_cpp_reads_each_field_by_its_name(dtype: torch.dtype) -> None:
     assert given["sums"].tolist() == [2 + 30 + 50, 5, 6]
 
 
+ROW = Structure("ROW", "int64_t size", "REAL *values")
+TABLE = Structure("TABLE", "int64_t rows, others", "Row *own", "REAL **more", "void *nowhere", "double *sums")
+
+
+@pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
+def test_cpp_reads_arrays_of_structures_and_of_pointers() -> None:
+    library = structured_library(SOURCE.with_name("tables.cpp"), [torch.zeros(1)], ROW, TABLE)
+    assert library is not None
+    sums = torch.zeros(4, dtype=torch.float64)
+    own = [ROW(size=size, values=torch.full((size,), 2.0)) for size in (1, 3)]
+    more = [torch.tensor([5.0]), None]
+    library.forward(TABLE(rows=2, others=2, own=own, more=more, nowhere=None, sums=sums))
+    assert sums.tolist() == [2, 6, 5, -1]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -22,6 +22,7 @@ from treemem.ops.given_rows import GivenRows
 from treemem.ops.large_pages import empty_rows
 from treemem.ops.native import TYPE_NAMES, Printed, native_library, why_not_native
 from treemem.ops.native.blas import product_function
+from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.second_derivative import graph_is_retained, once_differentiable, save_for_backward
 from treemem.schedule.schedule import GIVEN, Schedule
 
@@ -31,51 +32,40 @@ _MOST_STATES, _MOST_PRODUCTS = 4, 12
 _MOST_CHILDREN = 32  # of a node: each has lines of its own, and compiling takes longer than in proportion
 
 
-class _Product(ctypes.Structure):
-    """``Product`` of ``levels.cpp``."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("copies", "outputs", "inputs", "from_below")),
-        *((name, ctypes.c_void_p) for name in ("set_of_kind", "weight", "bias", "values", "gradient")),
-        *((name, ctypes.c_void_p) for name in ("d_weight", "d_bias", "gather", "spread")),
-    )
-
-
-class _Arity(ctypes.Structure):
-    """``Arity`` of ``levels.cpp``."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("arity", "rows", "num_products")),
-        ("products", _Product * _MOST_PRODUCTS),
-        *((name, ctypes.c_void_p) for name in ("forward", "backward", "mask", "learned", "d_learned")),
-        *((name, ctypes.c_int64) for name in ("num_scratch", "num_masked", "num_learned")),
-    )
-
-
-class _Problem(ctypes.Structure):
-    """``Problem`` of ``levels.cpp``."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("num_rows", "num_leaves", "num_given", "num_levels", "num_arities")),
-        *((name, ctypes.c_int64) for name in ("num_states", "num_threads", "hidden_size")),
-        *((name, ctypes.c_void_p) for name in ("segments", "segments_of_level", "child", "gemm", "arities")),
-        ("widths", ctypes.c_int64 * _MOST_STATES),
-        ("num_features", ctypes.c_int64 * 2),
-        ("states", ctypes.c_void_p * _MOST_STATES),
-        ("features", ctypes.c_void_p * 2),
-    )
-
-
-class _Gradients(ctypes.Structure):
-    """``Gradients`` of ``levels.cpp``."""
-
-    _fields_ = (
-        ("states", ctypes.c_void_p * _MOST_STATES),
-        ("given", ctypes.c_void_p * _MOST_STATES),
-        ("features", ctypes.c_void_p * 2),
-        *((name, ctypes.c_void_p) for name in ("rows", "spilled")),
-    )
-
+# A product of the rows of one arity: rows of inputs a node; how many of the inputs come first that depend on more than
+# the row's own features; the set of weights of each kind, or null if all use the first; weights [sets, outputs, inputs]
+# and biases; values [rows * copies, outputs], null without a backward pass; their gradient, null if it takes the place
+# of the values; functions that make the inputs of a row, and add their gradient to those of what they are made of.
+_PRODUCT = Structure(
+    "PRODUCT",
+    "int64_t copies, outputs, inputs, from_below",
+    "int64_t *set_of_kind",
+    "REAL *weight, *bias, *values, *gradient, *d_weight, *d_bias",
+    "void *gather, *spread",
+)
+# The rows of one arity: their step; factors of dropouts [rows, num_masked], or null; what it learns, [num_learned], and
+# its gradient, [threads, num_learned].
+_ARITY = Structure(
+    "ARITY",
+    "int64_t arity, rows, num_products",
+    "Product *products",
+    "void *forward, *backward",
+    "REAL *mask, *learned, *d_learned",
+    "int64_t num_scratch, num_masked, num_learned",
+)
+# All rows: segments [segments, 5] of begin, end, kind, arity and first child, from the lowest up; states [rows, width];
+# features of the leaf rows and of the inner rows, null if there are none.
+_PROBLEM = Structure(
+    "PROBLEM",
+    "int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size",
+    "int64_t *segments, *segments_of_level, *child, *widths, *num_features",
+    "void *gemm",
+    "Arity *arities",
+    "REAL **states, **features",
+)
+# Gradients: of states from outside, [rows, width], or null; of the leaf rows that no segment has and of features, null
+# if they are not wanted; and memory for those of rows, as planned, [..., sum of widths].
+_GRADIENTS = Structure("GRADIENTS", "REAL **states, **given, **features, *rows, *spilled")
 
 _logger = logging.getLogger(__name__)
 _told: set[str] = set()
@@ -120,9 +110,9 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     if most > _MOST_CHILDREN:
         raise NotNative(f"a node has {most} children; C++ is printed for up to {_MOST_CHILDREN}")
     states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
-    widths = tuple(None if each is None else each.shape[1] for each in features)
+    of_leaves, of_inner = (None if each is None else each.shape[1] for each in features)
     try:
-        formulas, weights = (_split if is_split else _cut)(own, kinds, states, widths)
+        formulas, weights = (_split if is_split else _cut)(own, kinds, states, (of_leaves, of_inner))
         most = max(len(each.weights) for each in formulas.values())
         if most > _MOST_PRODUCTS:
             raise StepError(f"it has {most} matrix products; C++ takes {_MOST_PRODUCTS}")
@@ -251,7 +241,10 @@ def _kinds(cell: Any, schedule: Schedule) -> dict[int, list[int]]:
 def _compiled(source: Path | Printed, like: torch.Tensor) -> Any:
     if product_function(like.dtype) is None:
         raise NotNative("torch exports no matrix product to C++")
-    library = native_library(source, [like], f"REAL={TYPE_NAMES[like.dtype]}")
+    if isinstance(source, Printed):
+        library = native_library(source, [like], f"REAL={TYPE_NAMES[like.dtype]}")
+    else:
+        library = structured_library(source, [like], _PRODUCT, _ARITY, _PROBLEM, _GRADIENTS)
     if library is None:
         raise NotNative("compiling failed, as a warning has said")
     return library
@@ -271,9 +264,6 @@ class _Run:
         self.tensors = tensors
         self._dtype = first.dtype
         self._library: Any = _compiled(_SOURCE, first)
-        compiled = (ctypes.c_int64 * 4)()
-        self._library.sizes(compiled)
-        assert [*compiled] == [ctypes.sizeof(each) for each in (_Product, _Arity, _Problem, _Gradients)]
         self._formulas = formulas
         self._widths = [int(np.prod(value.shape[1:])) for value in tensors.leaves.values()]
         self._num_given, self._hidden_size = len(first), first.shape[-1]
@@ -282,11 +272,12 @@ class _Run:
             [each for each in level.segments if each.arity in formulas and each.kind != GIVEN]
             for level in schedule.levels
         ]
-        self._segments_of_level = np.array([len(level) for level in levels], np.int64)
-        self._segments = np.fromiter(chain.from_iterable(chain.from_iterable(levels)), np.int64).reshape(-1, 5)
-        sizes, arities = self._segments[:, 1] - self._segments[:, 0], self._segments[:, 3]
+        self._segments_of_level = _integers([len(level) for level in levels])
+        segments = np.fromiter(chain.from_iterable(chain.from_iterable(levels)), np.int64).reshape(-1, 5)
+        self._segments = torch.from_numpy(segments)
+        sizes, arities = segments[:, 1] - segments[:, 0], segments[:, 3]
         self._rows = {arity: int(sizes[arities == arity].sum()) for arity in formulas}
-        self._num_kinds = int(self._segments[:, 2].max()) + 1
+        self._num_kinds = int(segments[:, 2].max()) + 1
         threads = int(sizes[arities > 0].sum()) // (_ROWS_PER_THREAD * max(1, len(levels) - 1))
         self._num_threads = max(1, min(torch.get_num_threads(), threads))
 
@@ -299,7 +290,7 @@ class _Run:
             states.append(state)
         self.kept: list[torch.Tensor] = []
         self.masks: dict[int, torch.Tensor] = {}
-        self._library.forward(ctypes.byref(self._problem(tensors, states, None, None)))
+        self._library.forward(self._problem(tensors, states, None, None))
         return states
 
     def backward(
@@ -324,17 +315,15 @@ class _Run:
         problem = self._problem(tensors, states, kept, found if learns else None)
         sizes, begun = (ctypes.c_int64 * 2)(), ctypes.c_void_p()
         outputs = ctypes.byref(sizes), ctypes.byref(sizes, 8), ctypes.byref(begun)
-        self._library.begin_backward(ctypes.byref(problem), *outputs)
+        self._library.begin_backward(problem, *outputs)
         try:
             rows = [empty_rows(states[0], size, sum(self._widths)) for size in sizes]
             outside = [None if each is None else each.to(self._dtype).contiguous() for each in incoming]
-            gradients = _Gradients(
-                _addresses(outside, _MOST_STATES),
-                _addresses(list(found.leaves.values()), _MOST_STATES),
-                _addresses(found.features, 2),
-                *map(_address, rows),
+            gradients = _GRADIENTS(
+                **{"states": outside, "given": list(found.leaves.values()), "features": found.features},
+                **dict(zip(("rows", "spilled"), rows, strict=True)),
             )
-            self._library.backward(begun, ctypes.byref(gradients))
+            self._library.backward(begun, gradients)
         finally:
             self._library.end_backward(begun)
         for arity, of_threads in self._d_learned.items() if learns else ():
@@ -346,86 +335,77 @@ class _Run:
 
     def _problem(
         self, tensors: _Tensors, states: list[torch.Tensor], kept: list[torch.Tensor] | None, found: _Tensors | None
-    ) -> _Problem:
+    ) -> Filled:
         """The problem; in the forward pass (``kept`` is None) with new memory for what it keeps."""
-        self._alive: list[Any] = []  # what the problem points to
         self._d_learned: dict[int, torch.Tensor] = {}
         given = None if kept is None else iter(kept)
-        structures = (_Arity * len(self._formulas))()
-        self._alive.append(structures)
-        for structure, (arity, formula) in zip(structures, self._formulas.items(), strict=True):
-            rows = self._rows[arity]
-            structure.arity, structure.rows, structure.num_products = arity, rows, len(formula.weights)
+        arities = []
+        for arity, formula in self._formulas.items():
             names = ("forward", "backward", *(f"{name}{at}" for at in range(len(formula.weights)) for name in _PAIR))
-            (structure.forward, structure.backward, *own), vectors = _functions(
-                formula.printed.source, names, self._dtype
-            )
-            structure.num_scratch = vectors * self._hidden_size
-            for at in range(len(formula.weights)):
-                structure.products[at] = self._product(arity, at, tensors, found, given, own[2 * at : 2 * at + 2])
-            self._set_mask(structure, arity, formula.printed.dropouts, states[0])
+            functions, vectors = _functions(formula.printed.source, names, self._dtype)
+            mask = self._mask(arity, formula.printed.dropouts, states[0])
+            learned = None
             if formula.printed.learned:
                 learned = torch.cat([tensors.learned[name].flatten() for name in formula.printed.learned])
-                structure.num_learned, structure.learned = len(learned), learned.data_ptr()
                 self._d_learned[arity] = learned.new_zeros(self._num_threads, len(learned))
-                structure.d_learned = self._d_learned[arity].data_ptr()
-                self._alive.append(learned)
-        return _Problem(
-            *(self._num_rows, self._num_leaves, self._num_given, len(self._segments_of_level), len(structures)),
-            *(len(states), self._num_threads, self._hidden_size),
-            *(self._segments.ctypes.data, self._segments_of_level.ctypes.data, self._child.data_ptr()),
-            *(product_function(self._dtype), ctypes.addressof(structures)),
-            (ctypes.c_int64 * _MOST_STATES)(*self._widths),
-            (ctypes.c_int64 * 2)(*(0 if each is None else each.shape[1] for each in tensors.features)),
-            _addresses(states, _MOST_STATES),
-            _addresses(tensors.features, 2),
+            products = [
+                self._product(arity, at, tensors, found, given) | {name: functions[f"{name}{at}"] for name in _PAIR}
+                for at in range(len(formula.weights))
+            ]
+            arities.append(
+                _ARITY(
+                    **{"arity": arity, "rows": self._rows[arity], "num_products": len(products)},
+                    **{"products": [_PRODUCT(**each) for each in products], "mask": mask, "learned": learned},
+                    **{name: functions[name] for name in ("forward", "backward")},
+                    d_learned=self._d_learned.get(arity),
+                    num_scratch=vectors * self._hidden_size,
+                    num_masked=0 if mask is None else mask.shape[1],
+                    num_learned=0 if learned is None else len(learned),
+                )
+            )
+        widths = [0 if each is None else each.shape[1] for each in tensors.features]
+        return _PROBLEM(
+            **{"num_rows": self._num_rows, "num_leaves": self._num_leaves, "num_given": self._num_given},
+            **{"num_levels": len(self._segments_of_level), "num_arities": len(arities), "num_states": len(states)},
+            **{"num_threads": self._num_threads, "hidden_size": self._hidden_size, "child": self._child},
+            **{"segments": self._segments, "segments_of_level": self._segments_of_level, "arities": arities},
+            **{"states": states, "widths": _integers(self._widths), "num_features": _integers(widths)},
+            **{"features": tensors.features, "gemm": product_function(self._dtype)},
         )
 
-    def _set_mask(
-        self, structure: _Arity, arity: int, dropouts: Sequence[tuple[float, int]], like: torch.Tensor
-    ) -> None:
-        """Draw the factors of the step's dropouts, once in a run."""
+    def _mask(self, arity: int, dropouts: Sequence[tuple[float, int]], like: torch.Tensor) -> torch.Tensor | None:
+        """The factors of dropouts, which are drawn once in a run."""
         if dropouts and arity not in self.masks:
             widths = [width for _, width in dropouts]
             self.masks[arity] = like.new_empty(self._rows[arity], sum(widths))
             for (rate, _), own in zip(dropouts, self.masks[arity].split(widths, 1), strict=True):
                 own.bernoulli_(1 - rate).div_(1 - rate or 1)
-        mask = self.masks.get(arity)
-        structure.mask, structure.num_masked = _address(mask), 0 if mask is None else mask.shape[1]
+        return self.masks.get(arity)
 
-    def _product(
-        self, arity: int, at: int, tensors: _Tensors, found: _Tensors | None, given: Any, functions: Sequence[int]
-    ) -> _Product:
+    def _product(self, arity: int, at: int, tensors: _Tensors, found: _Tensors | None, given: Any) -> dict[str, Any]:
         formula, rows = self._formulas[arity], self._rows[arity]
         product, (key, set_of_kind) = formula.printed.products[at], formula.weights[at]
         weight, bias = tensors.weights[key]
-        gradients = (None, None) if found is None else found.weights[key]
+        d_weight, d_bias = (None, None) if found is None else found.weights[key]
         values = gradient = None
         if given is not None:
             values = next(given)
-            if product.is_read:
-                gradient = torch.empty_like(values)
-                self._alive.append(gradient)
+            gradient = torch.empty_like(values) if product.is_read else None
         elif self.train:
             values = empty_rows(weight, rows * product.copies, weight.shape[1])
             self.kept.append(values)
-        return _Product(
-            *(product.copies, weight.shape[1], weight.shape[2], product.from_below),
-            self._set_of_kind(set_of_kind),
-            *map(_address, (weight, bias, values, gradient, *gradients)),
-            *functions,
-        )
+        return {
+            **{"copies": product.copies, "outputs": weight.shape[1], "inputs": weight.shape[2]},
+            **{"from_below": product.from_below, "set_of_kind": self._set_of_kind(set_of_kind)},
+            **{"weight": weight, "bias": bias, "values": values, "gradient": gradient},
+            **{"d_weight": d_weight, "d_bias": d_bias},
+        }
 
-    def _set_of_kind(self, sets: Mapping[int, int] | None) -> int:
-        """Where an array with the set of each kind is; 0 if all use the first."""
+    def _set_of_kind(self, sets: Mapping[int, int] | None) -> torch.Tensor | None:
+        """The set of each kind, int64; None if all use the first."""
         if sets is None:
-            return 0
-        found = np.zeros(self._num_kinds, np.int64)
-        for kind, number in sets.items():
-            if 0 <= kind < self._num_kinds:
-                found[kind] = number
-        self._alive.append(found)
-        return found.ctypes.data
+            return None
+        return _integers([sets.get(kind, 0) for kind in range(self._num_kinds)])
 
 
 class _Levels(torch.autograd.Function):
@@ -462,17 +442,13 @@ class _Levels(torch.autograd.Function):
 _PAIR = ("gather", "spread")
 
 
+def _integers(values: Sequence[int]) -> torch.Tensor:
+    return torch.from_numpy(np.array(values, np.int64))
+
+
 @cache
-def _functions(source: Printed, names: tuple[str, ...], dtype: torch.dtype) -> tuple[list[int], int]:
+def _functions(source: Printed, names: tuple[str, ...], dtype: torch.dtype) -> tuple[dict[str, int], int]:
     """Where the functions of a printed cell are, and how many vectors they need."""
     library, vectors = _compiled(source, torch.empty(0, dtype=dtype)), ctypes.c_int64()
     library.count_scratch(ctypes.byref(vectors))
-    return [ctypes.cast(library[f"{name}_row"], ctypes.c_void_p).value or 0 for name in names], vectors.value
-
-
-def _address(tensor: torch.Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _addresses(tensors: Sequence[torch.Tensor | None], count: int) -> Any:
-    return (ctypes.c_void_p * count)(*map(_address, tensors))
+    return {name: ctypes.cast(library[f"{name}_row"], ctypes.c_void_p).value or 0 for name in names}, vectors.value

@@ -30,6 +30,8 @@
 
 namespace {
 
+using T = REAL;
+
 constexpr int64_t kTileNumbers = 1 << 17, kLeastTile = 32, kMostTile = 512;
 constexpr int64_t kChunk = 512;  // rows gathered at once for the gradient of weights
 constexpr int64_t kMostNumbers = 1 << 23;  // of rows taken at once: a row may have a million children
@@ -41,49 +43,11 @@ inline int64_t bounded(int64_t rows, int64_t numbers) {
 
 }  // namespace
 
-extern "C" {
-
-// A product of the rows of one arity, as level_run.py of this folder fills it in.
-struct Product {
-  int64_t copies, outputs, inputs;  // copies are rows a node
-  int64_t from_below;               // how many of the inputs come first that depend on more than the row's own features
-  const int64_t* set_of_kind;       // null if all kinds use the first set
-  const void *weight, *bias;        // [sets, outputs, inputs], [sets, outputs]
-  void* values;                     // [rows * copies, outputs]; null without a backward pass
-  void* gradient;                   // the same, if another product reads the product; else null
-  void *d_weight, *d_bias;
-  void *gather, *spread;            // make the inputs of a row, and add their gradient to that of what they are made of
-};
-
-struct Arity {
-  int64_t arity, rows, num_products;
-  Product products[kMostProducts];
-  void *forward, *backward;   // the step of a row
-  const void* mask;           // null, or the factors of its dropouts, [rows, num_masked]
-  const void* learned;        // what it learns, [num_learned]
-  void* d_learned;            // [threads, num_learned]
-  int64_t num_scratch, num_masked, num_learned;
-};
-
-struct Problem {
-  int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size;
-  const int64_t* segments;            // [segments, 5]: begin, end, kind, arity, first child
-  const int64_t* segments_of_level;   // [levels], from the lowest up
-  const int64_t* child;               // [edges]
-  void* gemm;
-  Arity* arities;
-  int64_t widths[kMostStates], num_features[2];
-  void* states[kMostStates];          // [rows, width]
-  const void* features[2];            // of the leaf rows and of the inner rows; null if there are none
-};
-
-struct Gradients {
-  const void* states[kMostStates];    // incoming, [rows, width], or null
-  void* given[kMostStates];           // of the leaf rows that no segment has, [given, width]; null if unwanted
-  void* features[2];                  // null if unwanted
-  void *rows, *spilled;               // [as planned, sum of widths]
-};
-}
+// Declared in native.py of the engines, with the fields' meaning.
+struct Product { PRODUCT };
+struct Arity { ARITY };
+struct Problem { PROBLEM };
+struct Gradients { GRADIENTS };
 
 namespace {
 
@@ -222,7 +186,6 @@ class Plan {
   const Problem& p;
 };
 
-template <typename T>
 class LevelRun {
  public:
   explicit LevelRun(const Problem& problem)
@@ -297,8 +260,7 @@ class LevelRun {
     int64_t set, begin, end;
   };
 
-  static T* row_of(void* values, int64_t at, int64_t width) { return static_cast<T*>(values) + at * width; }
-  static const T* row_of(const void* values, int64_t at, int64_t width) { return static_cast<const T*>(values) + at * width; }
+  static T* row_of(T* values, int64_t at, int64_t width) { return values + at * width; }
 
   T* values_of(const Product& each, const Tile& t, int64_t i, Memory& memory) const {
     return each.values ? row_of(each.values, t.place * each.copies, each.outputs) : memory.values[i].get();
@@ -307,9 +269,9 @@ class LevelRun {
   static int64_t set_of(const Product& each, int64_t kind) { return each.set_of_kind ? each.set_of_kind[kind] : 0; }
 
   // The features of a row, or their gradient; null if there are none.
-  T* features_of(const Arity& of, int64_t at, const void* const* features) const {
+  T* features_of(const Arity& of, int64_t at, T* const* features) const {
     const int64_t is_inner = of.arity > 0;
-    void* found = const_cast<void*>(features[is_inner]);
+    T* const found = features[is_inner];
     return found ? row_of(found, at - is_inner * p.num_leaves, p.num_features[is_inner]) : nullptr;
   }
 
@@ -361,8 +323,8 @@ class LevelRun {
     for (int64_t at = 0; at < of.num_products; ++at)
       row.products[at] = values_of(of.products[at], t, at, memory) + i * of.products[at].copies * of.products[at].outputs;
     row.features = features_of(of, t.row + i, p.features);
-    row.mask = of.mask ? const_cast<T*>(row_of(of.mask, t.place + i, of.num_masked)) : nullptr;
-    row.learned = static_cast<T*>(const_cast<void*>(of.learned));
+    row.mask = of.mask ? row_of(of.mask, t.place + i, of.num_masked) : nullptr;
+    row.learned = of.learned;
     for (int64_t state = 0; state < p.num_states; ++state) {
       row.states[state] = row_of(p.states[state], t.row + i, p.widths[state]);
       row.children[state] = memory.children[state].data() + i * of.arity;
@@ -443,7 +405,7 @@ class LevelRun {
   }
 
   // Where the gradient of a product is: in place of the product, unless that is still needed.
-  static T* gradient_of(const Product& each) { return static_cast<T*>(each.gradient ? each.gradient : each.values); }
+  static T* gradient_of(const Product& each) { return each.gradient ? each.gradient : each.values; }
 
   // Adds the gradient of what a product multiplied to that of the children, features and other products.
   void spread(const Tile& t, const Product& each, Memory& memory) const {
@@ -554,26 +516,21 @@ class LevelRun {
 }  // namespace
 
 extern "C" {
-const char* sizes(int64_t* found) {
-  const int64_t own[] = {sizeof(Product), sizeof(Arity), sizeof(Problem), sizeof(Gradients)};
-  std::copy(std::begin(own), std::end(own), found);
-  return nullptr;
-}
 const char* forward(const Problem* problem) {
-  return error_of([&] { LevelRun<REAL>(*problem).forward(); });
+  return error_of([&] { LevelRun(*problem).forward(); });
 }
 const char* begin_backward(const Problem* problem, int64_t* rows, int64_t* spilled, void** begun) {
   return error_of([&] {
-    auto run = std::make_unique<LevelRun<REAL>>(*problem);
+    auto run = std::make_unique<LevelRun>(*problem);
     run->planned().plan_gradients();
     *rows = run->planned().num_slots, *spilled = run->planned().num_spills;
     *begun = run.release();
   });
 }
 const char* backward(void* begun, const Gradients* gradients) {
-  return error_of([&] { static_cast<LevelRun<REAL>*>(begun)->backward(*gradients); });
+  return error_of([&] { static_cast<LevelRun*>(begun)->backward(*gradients); });
 }
 const char* end_backward(void* begun) {
-  return error_of([&] { delete static_cast<LevelRun<REAL>*>(begun); });
+  return error_of([&] { delete static_cast<LevelRun*>(begun); });
 }
 }

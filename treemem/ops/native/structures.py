@@ -34,13 +34,14 @@ class Defined(Protocol):
 
 
 class Filled(bytes):
-    """A structure, which ctypes passes as a pointer. It keeps its tensors."""
+    """A structure, which ctypes passes as a pointer. It keeps what it points to."""
 
     values: dict[str, Any]
+    arrays: list[Any]
 
 
 class Structure:
-    """A structure of numbers and addresses of tensors.
+    """A structure of numbers, addresses of tensors, and arrays of them or of other structures.
 
     The C++ says ``struct Problem { PROBLEM };``, and the compiler puts the declarations there. So the two cannot
     differ. Calling the structure with a value for each field fills it in::
@@ -53,20 +54,21 @@ class Structure:
         macro: its name in C++.
         declarations: of fields, as in C++. A field is ``int64_t`` or ``double``, or a pointer to one of these, to
             ``uint8_t`` or to ``REAL``, which is float or double. The value of a pointer is a tensor of this type, or
-            None for null.
+            None for null. A pointer to pointers is a list of them. ``void`` is at an address, such as a function; and
+            a pointer to any other type is a list of structures.
     """
 
     def __init__(self, macro: str, *declarations: str) -> None:
         self.definition = f"{macro}={' '.join(f'{each};' for each in declarations)}"
         self._macro = macro
-        self._dtypes: dict[str, tuple[torch.dtype, ...] | None] = {}  # of tensors; None: it is a number
+        self._fields: dict[str, tuple[int, str]] = {}  # number of stars, and type
         letters = []
         for declaration in declarations:
             kind, names = re.fullmatch(r"(?:const )?(\w+) (.+)", declaration).groups()  # type: ignore[union-attr]
             for name in names.split(", "):
-                is_pointer = name.startswith("*")
-                self._dtypes[name.removeprefix("*")] = _DTYPES[kind] if is_pointer else None
-                letters.append("P" if is_pointer else _NUMBERS[kind])
+                own = name.lstrip("*")
+                self._fields[own] = len(name) - len(own), kind
+                letters.append("P" if own != name else _NUMBERS[kind])
         self._pack = Struct("".join(letters)).pack
 
     def __call__(self, **values: Any) -> Filled:
@@ -75,27 +77,34 @@ class Structure:
         Raises:
             TypeError: a field is missing or unknown, or a tensor has another type or is not contiguous.
         """
-        if values.keys() != self._dtypes.keys():
-            differing = ", ".join(sorted(values.keys() ^ self._dtypes.keys()))
-            raise TypeError(f"{self._macro} has the fields {', '.join(self._dtypes)}; see {differing}")
-        fields = []
-        for name, dtypes in self._dtypes.items():
+        if values.keys() != self._fields.keys():
+            differing = ", ".join(sorted(values.keys() ^ self._fields.keys()))
+            raise TypeError(f"{self._macro} has the fields {', '.join(self._fields)}; see {differing}")
+        numbers: list[Any] = []
+        arrays: list[Any] = []
+        for name, (stars, kind) in self._fields.items():
             value = values[name]
-            if dtypes is None:
-                fields.append(value)
-            elif value is None:
-                fields.append(0)
-            elif value.dtype in dtypes and value.is_contiguous():
-                fields.append(value.data_ptr())
+            if stars == 2:
+                arrays.append((ctypes.c_void_p * len(value))(*(self._address(name, kind, each) for each in value)))
+            elif stars and kind not in _DTYPES and kind != "void":
+                arrays.append(ctypes.create_string_buffer(b"".join(value)))
             else:
-                wanted = " or ".join(map(str, dtypes))
-                raise TypeError(
-                    f"{self._macro}.{name} is a contiguous tensor of {wanted}, not one of {value.dtype} and strides "
-                    f"{value.stride()}"
-                )
-        filled = Filled(self._pack(*fields))
-        filled.values = values
+                numbers.append(self._address(name, kind, value) if stars else value)
+                continue
+            numbers.append(ctypes.addressof(arrays[-1]))
+        filled = Filled(self._pack(*numbers))
+        filled.values, filled.arrays = values, arrays
         return filled
+
+    def _address(self, name: str, kind: str, value: Any) -> int:
+        if value is None or kind == "void":
+            return value or 0
+        if value.dtype in _DTYPES[kind] and value.is_contiguous():
+            return int(value.data_ptr())
+        raise TypeError(
+            f"{self._macro}.{name} is a contiguous tensor of {' or '.join(map(str, _DTYPES[kind]))}, not one of "
+            f"{value.dtype} and strides {value.stride()}"
+        )
 
 
 def structured_library(source: Path, tensors: Iterable[torch.Tensor], *defined: Defined) -> ctypes.CDLL | None:
