@@ -125,3 +125,10 @@ def test_a_step_may_keep_values_in_the_place_of_its_products() -> None:
     program = traced(lambda a, b, h: torch.sigmoid(a) * h.sum(1) + b * b)
     (place,) = program.kept
     assert place.vectors == 0, "b is needed as it is"
+
+
+def test_children_that_are_treated_alike_share_a_loop() -> None:
+    def lines(arity: int) -> int:
+        return cpp_source(traced(lambda a, b, h: a + (b[:, None] * h.sin()).sum(1), arity=arity)).count("\n")
+
+    assert lines(9) == lines(40) < lines(7)

@@ -14,7 +14,7 @@ from tree_strategies import VOCABULARY, random_forest
 
 from treemem import RecipeError
 from treemem.engines import native as native_engine
-from treemem.nn import StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM
 from treemem.ops import compile_mode, compile_steps, native
 from treemem.ops.threads import torch_threads
 from treemem.schedule.tree_batch import TreeBatch
@@ -89,6 +89,18 @@ def test_a_node_may_have_many_children() -> None:
     x, inner = Tree("x"), Tree("f", [Tree("x")] * 9)
     trees = TreeBatch.from_trees([Tree("f", [inner, *[x] * 7, inner]), inner], layer.vocabulary, share_subtrees=False)
     assert_same(results(layer, trees, "auto"), results(layer, trees, "autograd"), "")
+
+
+@needs_compiler
+@pytest.mark.usefixtures("unset_memory_is_nan")
+@pytest.mark.parametrize("layer_class", [ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLSTM])
+def test_loops_over_children_are_as_in_torch(layer_class: type[TreeLayer]) -> None:
+    torch.manual_seed(0)
+    options = {} if layer_class is ChildSumTreeLSTM else {"max_arity": 50}
+    layer = layer_class(3, Vocabulary(["x", "y"], [("f", 50)]), **options).double()
+    x, inner = Tree("x"), Tree("f", [Tree("x"), Tree("y")] * 25)
+    trees = TreeBatch.from_trees([Tree("f", [inner, *[x] * 48, inner]), inner], layer.vocabulary, share_subtrees=False)
+    assert_same(results(layer, trees, "native"), results(layer, trees, "autograd"), "")
 
 
 @needs_compiler

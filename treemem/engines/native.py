@@ -29,7 +29,7 @@ from treemem.schedule.schedule import GIVEN, Schedule
 _SOURCE = Path(native.__file__).with_name("levels.cpp")
 _ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting costs much where cores are busy
 _MOST_STATES, _MOST_PRODUCTS = 4, 12
-_MOST_CHILDREN = 32  # of a node: each has lines of its own, and compiling takes longer than in proportion
+_MOST_CHILDREN = 128  # of a node; tracing takes longer with each
 
 
 # A product of the rows of one arity: rows of inputs a node; how many of the inputs come first that depend on more than

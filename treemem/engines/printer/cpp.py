@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from treemem.engines.printer.loops import NEXT, Loop, Run, loops_of, runs_of
-from treemem.engines.printer.operations import ACROSS, OPERATIONS
+from treemem.engines.printer.loops import OVER, Loop, loops_of
+from treemem.engines.printer.operations import OPERATIONS
 from treemem.engines.printer.program import Node, Place, in_order
+from treemem.engines.printer.runs import NEXT, Run, Step, runs_of, with_sums
 from treemem.engines.printer.trace import ADDED, StepProgram
 
 _LONGEST = 90  # characters of an expression within another one
@@ -19,8 +20,8 @@ def cpp_source(step: StepProgram, gathers: Sequence[StepProgram] = ()) -> str:
     ``spread0`` of the inputs of its first product."""
     functions = {"forward": _Function(step.forward, step.kept, ADDED), "backward": _Function(step.backward, {}, ADDED)}
     for at, each in enumerate(gathers):
-        functions[f"gather{at}"] = _Function(each.forward, {}, ADDED, has_runs=True)
-        functions[f"spread{at}"] = _Function(each.backward, {}, (*ADDED, "d_product"), has_runs=True)
+        functions[f"gather{at}"] = _Function(each.forward, {}, ADDED, least=2)
+        functions[f"spread{at}"] = _Function(each.backward, {}, (*ADDED, "d_product"), least=2)
     lines = ["// Printed from the formula of a cell.", "", '#include "step.h"', ""]
     for name, function in functions.items():
         lines += [*function.definition(name), "", f"EXPORT({name})", ""]
@@ -39,18 +40,15 @@ def cpp_macro(macro: str, step: StepProgram) -> str:
 class _Function:
     """A function that stores what a program says; first it replaces products by the values that are kept of them.
 
-    With ``has_runs`` it overwrites nothing that it reads, and stores that are alike share a loop.
+    At least so many stores, or terms of sums, that are alike share a loop.
     """
 
     def __init__(
-        self, stored: dict[Place, Node], kept: dict[Place, Node], adds: tuple[str, ...], has_runs: bool = False
+        self, stored: dict[Place, Node], kept: dict[Place, Node], adds: tuple[str, ...], least: int = 8
     ) -> None:
         self._adds = adds
         self._lines = _in_place(kept)
-        if has_runs:
-            runs, stored = runs_of(stored)
-            for run in runs:
-                self._run(run)
+        runs, stored = runs_of(with_sums(stored, 8), least)
         loops = loops_of(stored)
         nodes = in_order(stored.values())
         self._uses: dict[Node, int] = {}
@@ -58,16 +56,20 @@ class _Function:
             self._uses[used] = self._uses.get(used, 0) + 1
         saved = dict.fromkeys(node for loop in loops for node in (*loop.saved, *loop.running))
         self._slot = {node: f"scratch[{at} * D + i]" for at, node in enumerate(saved)}
-        self.saved_vectors = len(saved)
+        self._first_shared = len(saved)
+        self.saved_vectors = len(saved) + sum(place.base == "shared" for place in stored)
         for loop in loops:
             self._print(loop)
+        for run in runs:
+            self._run(run, "")
         places = {*stored, *kept, *(node.args[0] for node in nodes if node.op == "load")}
-        self._bases = sorted({_pointer(place) for place in places})
+        text = "\n".join(self._lines)
+        self._bases = sorted(base for base in {_pointer(place) for place in places} if f"{base}[" in text)
 
     def definition(self, name: str) -> list[str]:
         """The lines of the function."""
         scratch = ["T* const scratch = row.scratch;"] if self._slot else []
-        lines = [*(f"T* const {base} = {_member(base)};" for base in self._bases), *scratch, *self._lines]
+        lines = [*(f"T* const {base} = {self._member(base)};" for base in self._bases), *scratch, *self._lines]
         return [
             "template <typename T>",
             f"void {name}(const Row<T>& row, int64_t D) {{",
@@ -129,13 +131,15 @@ class _Function:
         if node in loop.saved:
             self._lines.append(f"{self._slot[node]} = {text};")
 
-    def _run(self, run: Run) -> None:
-        """One loop over all numbers if they are neighbours in memory, else one loop in another."""
-        is_vector, is_flat = run.places[0].is_vector, all(step == NEXT for step in run.steps)
-        names = {place: f"a{at}[{'i' if is_vector and place.is_vector else 0}]" for at, place in enumerate(run.places)}
+    def _run(self, run: Run, target: str) -> None:
+        """Adds the values to a vector, or stores them: in one loop if all are neighbours in memory, or in two."""
+        places = list(run.steps)
+        is_vector = not run.stores or run.stores[0].is_vector
+        is_flat = bool(run.stores) and all(step == NEXT for step in run.steps.values())
+        names = {place: f"a{at}[{'i' if place.is_vector else 0}]" for at, place in enumerate(places)}
         pointers = [
-            f"T* const a{at} = {_pointer_of(place, (0, 0, 0) if is_flat else step)};"
-            for at, (place, step) in enumerate(zip(run.places, run.steps, strict=True))
+            f"T* const a{at} = {self._pointer_of(place, (0, 0, 0) if is_flat else run.steps[place])};"
+            for at, place in enumerate(places)
         ]
 
         def text(node: Node) -> str:
@@ -143,18 +147,36 @@ class _Function:
                 return names[node.args[0]]
             return OPERATIONS[node.op].cpp.format(*map(text, node.operands)) if node.operands else self._value(node)
 
-        store = f"{names[run.places[0]]} {self._assigns(run.places[0])} {text(run.node)};"
-        size = (f"{run.length} * " if is_flat else "") + "D"
-        lines = [*pointers, *(["SIMD", f"for (int64_t i = 0; i < {size}; ++i)"] if is_vector else []), store]
-        begin = "{" if is_flat else f"for (int64_t k = 0; k < {run.length}; ++k) {{"
-        self._lines += [begin, *(f"  {each}" for each in lines), "}"]
+        left = f"{names[run.stores[0]]} {self._assigns(run.stores[0])}" if run.stores else f"{target} +="
+        size = (f"{len(run.values)} * " if is_flat else "") + "D"
+        loop = ["SIMD", f"for (int64_t i = 0; i < {size}; ++i)"] if is_vector else []
+        begin = "{" if is_flat else f"for (int64_t k = 0; k < {len(run.values)}; ++k) {{"
+        self._lines += [begin, *(f"  {each}" for each in (*pointers, *loop, f"{left} {text(run.node)};")), "}"]
+
+    def _pointer_of(self, place: Place, step: Step) -> str:
+        """Where a place is that moves on by so many children, vectors and numbers for each ``k``."""
+        children, vectors, numbers = step
+        member = self._member(_pointer(place))
+        terms = [member.removesuffix("]") + f" + {children} * k]" if children else member]
+        for start, own, unit in ((place.vectors, vectors, " * D"), (place.numbers, numbers, "")):
+            terms += [f"{start}{unit}"] if start else []
+            terms += [f"{own} * k{unit}"] if own else []
+        return " + ".join(terms)
+
+    def _member(self, base: str) -> str:
+        return f"row.scratch + {self._first_shared} * D" if base == "shared" else _member(base)
 
     def _running(self, node: Node) -> None:
+        target = self._slot[node]
+        if node.op == "fold":
+            self._lines += ["SIMD", f"for (int64_t i = 0; i < D; ++i) {target} = 0;"]
+            self._run(node.args[0], target)
+            return
         (of,) = node.operands
         source = _at(of.args[0]) if of.op == "load" else self._slot[of]
         order = "int64_t i = 0; i < D; ++i" if node.op == "running sum" else "int64_t i = D - 1; i >= 0; --i"
         total = f"t{node.number}"
-        self._lines += [f"T {total} = 0;", f"for ({order}) {self._slot[node]} = {total} += {source};"]
+        self._lines += [f"T {total} = 0;", f"for ({order}) {target} = {total} += {source};"]
 
     def _assigns(self, place: Place) -> str:
         return "+=" if place.base.startswith(self._adds) else "="
@@ -167,7 +189,7 @@ class _Function:
     def _expression(self, node: Node) -> str:
         if node.op == "load":
             return _at(node.args[0])
-        assert node.op not in ACROSS
+        assert node.op not in OVER
         return OPERATIONS[node.op].cpp.format(*map(self._value, node.operands))
 
 
@@ -198,18 +220,6 @@ def _member(base: str) -> str:
             state, k = base.removeprefix(name).split("_")
             return f"row.{name}ren[{state}][{k}]"
     return f"row.{base}"
-
-
-def _pointer_of(place: Place, step: tuple[int, int, int]) -> str:
-    """Where a place is that moves on by so many children, vectors and numbers for each ``k``."""
-    children, vectors, numbers = step
-    moved = f" + {children} * k]" if children else "]"
-    member = _member(_pointer(place))
-    terms = [member.removesuffix("]") + moved if "child" in place.base else member]
-    for start, own, unit in ((place.vectors, vectors, " * D"), (place.numbers, numbers, "")):
-        terms += [f"{start}{unit}"] if start else []
-        terms += [f"{own} * k{unit}"] if own else []
-    return " + ".join(terms)
 
 
 def _at(place: Place) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from treemem.engines.printer.operations import ACROSS, OPERATIONS, REDUCTIONS
 from treemem.engines.printer.program import Node, Place, in_order
 
-_LARGEST_ALIKE = 8  # nodes of what may be stored in a run
+OVER = (*ACROSS, "fold")
 _MOST_REPEATED = 3  # operations that are computed again rather than kept from one loop to the next
 
 
@@ -34,84 +33,6 @@ class Loop:
     saved: list[Node] = field(default_factory=list)
 
 
-NEXT = (0, 1, 0)  # the step to the next vector
-
-
-class Run(NamedTuple):
-    """Stores that are alike, at places with equal steps between them.
-
-    Attributes:
-        length: how many.
-        node: what is stored first.
-        places: where it is stored, and what it reads.
-        steps: to the same places of the next one, in children, vectors and numbers.
-    """
-
-    length: int
-    node: Node
-    places: list[Place]
-    steps: list[tuple[int, int, int]]
-
-
-def runs_of(stored: dict[Place, Node]) -> tuple[list[Run], dict[Place, Node]]:
-    """Return the runs of two and more stores, and the other stores."""
-    runs: list[Run] = []
-    rest: dict[Place, Node] = {}
-    own: list[tuple[Place, Node]] = []  # of the present run
-
-    def finish() -> None:
-        if len(own) > 1:
-            (place, node), second = own[0], _places(*own[1])
-            places = _places(place, node)
-            runs.append(Run(len(own), node, places, [*map(_step, places, second)]))
-        else:
-            rest.update(own)
-        own.clear()
-
-    for each in sorted(
-        stored.items(), key=lambda item: (_address(item[0])[0], item[0].is_vector, _address(item[0])[1:])
-    ):
-        fits = bool(own) and _likeness(*own[-1]) == _likeness(*each)
-        if fits and len(own) > 1:
-            steps = [map(_step, _places(*a), _places(*b)) for a, b in ((own[0], own[1]), (own[-1], each))]
-            fits = [*steps[0]] == [*steps[1]]
-        if not fits or _likeness(*each) is None:
-            finish()
-        own.append(each)
-    finish()
-    return runs, rest
-
-
-def _places(place: Place, node: Node) -> list[Place]:
-    return [place, *(each.args[0] for each in in_order([node]) if each.op == "load")]
-
-
-def _likeness(place: Place, node: Node) -> object:
-    """What stores of a run have in common; None if the node is not simple."""
-    nodes = in_order([node])
-    if len(nodes) > _LARGEST_ALIKE or any(each.op in ACROSS for each in nodes):
-        return None
-    at = {each: number for number, each in enumerate(nodes)}
-    shapes = [
-        (_address(each.args[0])[0], each.is_vector)
-        if each.op == "load"
-        else (each.op, each.value, *map(at.get, each.operands))
-        for each in nodes
-    ]
-    return _address(place)[0], place.is_vector, shapes
-
-
-def _address(place: Place) -> tuple[str, int, int, int]:
-    """What the place belongs to, and the vectors, numbers and children before it."""
-    base, _, child = place.base.rpartition("_") if "child" in place.base else (place.base, "", "")
-    return base, place.vectors, place.numbers, int(child or 0)
-
-
-def _step(a: Place, b: Place) -> tuple[int, int, int]:
-    (_, vectors, numbers, child), (_, *after) = _address(a), _address(b)
-    return after[2] - child, after[0] - vectors, after[1] - numbers
-
-
 def loops_of(stored: dict[Place, Node]) -> list[Loop]:
     """Return the loops that compute what is stored.
 
@@ -121,13 +42,13 @@ def loops_of(stored: dict[Place, Node]) -> list[Loop]:
     nodes = in_order(stored.values())
     stage: dict[Node, int] = {}
     for node in nodes:
-        stage[node] = max((stage[each] for each in node.operands), default=0) + (node.op in ACROSS)
+        stage[node] = max((stage[each] for each in node.operands), default=0) + (node.op in OVER)
     last = max(stage.values(), default=0)
     loops = [Loop() for _ in range(last + 1)]
     for node in nodes:
         if node.op in REDUCTIONS:
             loops[stage[node] - 1].reductions.append(node)
-        elif node.op in ACROSS:
+        elif node.op in OVER:
             loops[stage[node]].running.append(node)
         elif not node.is_vector and node.op not in ("constant", "D"):
             loops[stage[node]].numbers.append(node)
@@ -138,7 +59,7 @@ def loops_of(stored: dict[Place, Node]) -> list[Loop]:
     saved: dict[Node, None] = {}
     for at in range(last, -1, -1):
         loop = loops[at]
-        loop.saved = [each for each in saved if stage[each] == at and each.op not in ACROSS]
+        loop.saved = [each for each in saved if stage[each] == at and each.op not in OVER]
         roots = [*(node for _, node in loop.stores), *(each.operands[0] for each in loop.reductions), *loop.saved]
         loop.vectors, read = _vectors(roots, stage, at)
         saved |= dict.fromkeys([*read, *(each.operands[0] for each in loop.running if each.operands[0].op != "load")])
@@ -166,7 +87,7 @@ def _vectors(roots: Iterable[Node], stage: dict[Node, int], at: int) -> tuple[li
         node, is_ready = waiting.pop()
         if node in found or not node.is_vector:
             continue
-        is_here = node.op == "load" or (stage[node] == at and node.op not in ACROSS) or _cost(node) <= _MOST_REPEATED
+        is_here = node.op == "load" or (stage[node] == at and node.op not in OVER) or _cost(node) <= _MOST_REPEATED
         if is_ready or not is_here:
             found[node] = None
             read += [] if is_ready else [node]

@@ -20,6 +20,7 @@ from treemem.ops.cell import Product, State
 from treemem.ops.native import Printed
 
 T = TypeVar("T")
+_MOST_LINES = 2000  # which compile in some 10 seconds
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,15 @@ def printed(
     read = bases_read(node for each in gathers for node in (*each.forward.values(), *each.backward.values()))
     is_read = [f"product{at}" in read for at in range(len(names))]
     step = trace_step(formula(None), replace(shape, kept_products=[*compress(names, is_read)]))
+    text = cpp_source(step, gathers)
+    lines = text.count("\n")
+    if lines > _MOST_LINES:
+        raise StepError(f"it has {lines} lines in C++ for {shape.arity} children, too many to compile")
     products = [
         PrintedProduct(copies, below, each)
         for (copies, _), below, each in zip(inputs, from_below, is_read, strict=True)
     ]
-    return PrintedCell(Printed(name, cpp_source(step, gathers)), tuple(products), learned, step.dropouts)
+    return PrintedCell(Printed(name, text), tuple(products), learned, step.dropouts)
 
 
 def _gather(formula: Step, shape: StepShape, copies: int, width: int) -> tuple[StepProgram, tuple[int, ...]]:
