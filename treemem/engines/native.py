@@ -277,7 +277,15 @@ class _Run:
         self._segments = torch.from_numpy(segments)
         sizes, arities = segments[:, 1] - segments[:, 0], segments[:, 3]
         self._rows = {arity: int(sizes[arities == arity].sum()) for arity in formulas}
-        self._num_kinds = int(segments[:, 2].max()) + 1
+        num_kinds = int(segments[:, 2].max()) + 1
+        self._sets = {
+            arity: [
+                None if sets is None else _integers([sets.get(kind, 0) for kind in range(num_kinds)])
+                for _, sets in each.weights
+            ]
+            for arity, each in formulas.items()
+        }
+        self._num_features = _integers([0 if each is None else each.shape[1] for each in tensors.features])
         threads = int(sizes[arities > 0].sum()) // (_ROWS_PER_THREAD * max(1, len(levels) - 1))
         self._num_threads = max(1, min(torch.get_num_threads(), threads))
 
@@ -341,8 +349,7 @@ class _Run:
         given = None if kept is None else iter(kept)
         arities = []
         for arity, formula in self._formulas.items():
-            names = ("forward", "backward", *(f"{name}{at}" for at in range(len(formula.weights)) for name in _PAIR))
-            functions, vectors = _functions(formula.printed.source, names, self._dtype)
+            functions, vectors = _functions(formula.printed, self._dtype)
             mask = self._mask(arity, formula.printed.dropouts, states[0])
             learned = None
             if formula.printed.learned:
@@ -363,13 +370,12 @@ class _Run:
                     num_learned=0 if learned is None else len(learned),
                 )
             )
-        widths = [0 if each is None else each.shape[1] for each in tensors.features]
         return _PROBLEM(
             **{"num_rows": self._num_rows, "num_leaves": self._num_leaves, "num_given": self._num_given},
             **{"num_levels": len(self._segments_of_level), "num_arities": len(arities), "num_states": len(states)},
             **{"num_threads": self._num_threads, "hidden_size": self._hidden_size, "child": self._child},
             **{"segments": self._segments, "segments_of_level": self._segments_of_level, "arities": arities},
-            **{"states": states, "widths": _integers(self._widths), "num_features": _integers(widths)},
+            **{"states": states, "widths": _integers(self._widths), "num_features": self._num_features},
             **{"features": tensors.features, "gemm": product_function(self._dtype)},
         )
 
@@ -384,7 +390,7 @@ class _Run:
 
     def _product(self, arity: int, at: int, tensors: _Tensors, found: _Tensors | None, given: Any) -> dict[str, Any]:
         formula, rows = self._formulas[arity], self._rows[arity]
-        product, (key, set_of_kind) = formula.printed.products[at], formula.weights[at]
+        product, (key, _) = formula.printed.products[at], formula.weights[at]
         weight, bias = tensors.weights[key]
         d_weight, d_bias = (None, None) if found is None else found.weights[key]
         values = gradient = None
@@ -396,16 +402,10 @@ class _Run:
             self.kept.append(values)
         return {
             **{"copies": product.copies, "outputs": weight.shape[1], "inputs": weight.shape[2]},
-            **{"from_below": product.from_below, "set_of_kind": self._set_of_kind(set_of_kind)},
+            **{"from_below": product.from_below, "set_of_kind": self._sets[arity][at]},
             **{"weight": weight, "bias": bias, "values": values, "gradient": gradient},
             **{"d_weight": d_weight, "d_bias": d_bias},
         }
-
-    def _set_of_kind(self, sets: Mapping[int, int] | None) -> torch.Tensor | None:
-        """The set of each kind, int64; None if all use the first."""
-        if sets is None:
-            return None
-        return _integers([sets.get(kind, 0) for kind in range(self._num_kinds)])
 
 
 class _Levels(torch.autograd.Function):
@@ -447,8 +447,9 @@ def _integers(values: Sequence[int]) -> torch.Tensor:
 
 
 @cache
-def _functions(source: Printed, names: tuple[str, ...], dtype: torch.dtype) -> tuple[dict[str, int], int]:
+def _functions(printed: PrintedCell, dtype: torch.dtype) -> tuple[dict[str, int], int]:
     """Where the functions of a printed cell are, and how many vectors they need."""
-    library, vectors = _compiled(source, torch.empty(0, dtype=dtype)), ctypes.c_int64()
+    library, vectors = _compiled(printed.source, torch.empty(0, dtype=dtype)), ctypes.c_int64()
     library.count_scratch(ctypes.byref(vectors))
+    names = ["forward", "backward", *(f"{name}{at}" for at in range(len(printed.products)) for name in _PAIR)]
     return {name: ctypes.cast(library[f"{name}_row"], ctypes.c_void_p).value or 0 for name in names}, vectors.value

@@ -84,23 +84,26 @@ class Structure:
         arrays: list[Any] = []
         for name, (stars, kind) in self._fields.items():
             value = values[name]
-            if stars == 2:
-                arrays.append((ctypes.c_void_p * len(value))(*(self._address(name, kind, each) for each in value)))
-            elif stars and kind not in _DTYPES and kind != "void":
+            if stars == 1 and kind in _DTYPES:
+                numbers.append(self._address(name, kind, value))
+            elif stars == 2:
+                arrays.append((ctypes.c_void_p * len(value))(*[self._address(name, kind, each) for each in value]))
+                numbers.append(ctypes.addressof(arrays[-1]))
+            elif stars and kind != "void":
                 arrays.append(ctypes.create_string_buffer(b"".join(value)))
+                numbers.append(ctypes.addressof(arrays[-1]))
             else:
-                numbers.append(self._address(name, kind, value) if stars else value)
-                continue
-            numbers.append(ctypes.addressof(arrays[-1]))
+                numbers.append(value or 0)
         filled = Filled(self._pack(*numbers))
         filled.values, filled.arrays = values, arrays
         return filled
 
     def _address(self, name: str, kind: str, value: Any) -> int:
-        if value is None or kind == "void":
-            return value or 0
+        if value is None:
+            return 0
         if value.dtype in _DTYPES[kind] and value.is_contiguous():
-            return int(value.data_ptr())
+            address: int = value.data_ptr()
+            return address
         raise TypeError(
             f"{self._macro}.{name} is a contiguous tensor of {' or '.join(map(str, _DTYPES[kind]))}, not one of "
             f"{value.dtype} and strides {value.stride()}"
