@@ -480,32 +480,3 @@ def test_values_beside_the_cell_are_read_again(monkeypatch: pytest.MonkeyPatch) 
 def test_infinity_is_printed() -> None:
     net = network(Bounded(3), 3)
     assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "")
-
-
-class Normalized(Mean):
-    """Reads buffers: a table of rows, a number, and weights of a product."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self.register_buffer("mean", torch.randn(size))
-        self.register_buffer("scale", torch.tensor(1.5), persistent=False)
-        self.register_buffer("mixing", torch.randn(size, size))
-
-    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
-        mixed = functional.linear((children["h"].sum(1) - self.mean) / self.scale, self.mixing)
-        return {"h": torch.tanh(self.linear(mixed))}
-
-
-def test_buffers_are_read_like_parameters() -> None:
-    net = network(Normalized(3), 3)
-    assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "")
-    net.cell.mean.add_(1)
-    assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "other numbers")
-
-
-def test_frozen_parameters_are_printed_and_get_no_gradient() -> None:
-    torch.manual_seed(0)
-    net = network(DeepLSTM(3), 3).eval()
-    for frozen in (net.cell.norm, net.cell.two_layers[0], net.cell.forget):
-        frozen.requires_grad_(False)
-    assert_same(results(net, batch(), "native"), results(net, batch(), "autograd"), "")
