@@ -25,6 +25,7 @@ from treemem.ops.diora import (
     unit,
 )
 from treemem.ops.sequence_engine import SequenceEngine
+from treemem.ops.sequence_lengths import within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -169,8 +170,10 @@ class DIORA(JoiningEncoder):
         outputs = vectors.without_padding(chart.h.diagonal(1).movedim(2, 1))
         losses = {}
         if tokens is not None and self.token_map is not None:
-            present = vectors.present
-            losses["reconstruction"] = self._reconstruction(outputs[present], to_device(tokens, leaves.device)[present])
+            place = within(lengths, longest).flatten().nonzero().squeeze(1)  # on the CPU, so that a GPU need not wait
+            place = to_device(place, leaves.device)
+            own = to_device(tokens, leaves.device).flatten().index_select(0, place)
+            losses["reconstruction"] = self._reconstruction(outputs.flatten(0, 1).index_select(0, place), own)
         if not trace:
             return SequenceOutput(encoding, outputs, {}, losses)
         joined = to_device(best_parses(to_device(charts.scores, "cpu"), lengths), leaves.device).to(encoding.dtype)
