@@ -4,7 +4,7 @@
 // Each thread takes some sequences from the first step to the last, so that none waits for another.
 //
 // Without it one thread trains so many times as long (32 sequences of 10 to 30 vectors, an LSTM): 128 units alone 1.9; 64 units
-// with a superposition stack 3.1, a neural stack 4.3, registers 5.9.
+// with a superposition stack 3.1, a neural stack 4.3, registers 5.9. A GRU of 128 units with attention 3.3.
 
 #pragma once
 
