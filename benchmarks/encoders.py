@@ -15,6 +15,7 @@ from benchmarks.operations import Operation, OperationWorkload
 from benchmarks.published_ordered_memory import published_ordered_memory
 from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
 from treemem import Vocabulary
+from treemem.native.matmul_precision import matmul_precision
 from treemem.nn import (
     BeamTreeGRC,
     CRvNN,
@@ -35,7 +36,6 @@ from treemem.nn import (
 from treemem.nn.ordered_memory import MemoryMaps
 from treemem.nn.step_cells import run_cell
 from treemem.ops import compile_steps
-from treemem.ops.matmul_precision import matmul_precision
 from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
 from treemem.ops.ordered_memory import Dropouts, ordered_memory
 from treemem.ops.sequence_lengths import entry_of_each

@@ -16,9 +16,9 @@ from torch.nn import functional
 from benchmarks.problem import Problem
 from benchmarks.ways import ByBatch
 from treemem.device_copy import to_device, to_device_together
+from treemem.engines.cell import State
 from treemem.nn import TreeLayer
 from treemem.nn.split_tree_cell import SplitTreeCell
-from treemem.ops.cell import State
 from treemem.schedule.schedule import Schedule, Segment
 from treemem.schedule.tree_batch import TreeBatch
 

@@ -14,7 +14,7 @@ from benchmarks.problem import Problem
 from benchmarks.timing import Arm, Budget, Row, compare, compare_calls
 from benchmarks.ways import Way, by_engine
 from benchmarks.workloads import BASELINES, NEED_CPU, NEED_DGL, Workload
-from treemem.ops.native import nothing_compiled
+from treemem.native import nothing_compiled
 
 MODES = ("training", "inference")
 

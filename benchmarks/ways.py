@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.problem import Problem, Step
-from treemem.ops.propagate import Engine
+from treemem.engines.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 
 Encode = Callable[[TreeBatch, Tensor | None], Tensor]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from treemem.engines.propagate import Engine
 from treemem.nn import TreeNetwork, TreeStates
-from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 
 HAS_DGL = importlib.util.find_spec("dgl") is not None

@@ -12,7 +12,7 @@ from treemem.checked_options import checked_count
 from treemem.checkpoint import load
 from treemem.errors import TreememError, for_commands
 from treemem.explore import markdown_table
-from treemem.ops.threads import torch_threads
+from treemem.native.threads import torch_threads
 from treemem.records import check_writable, write_records
 from treemem.tasks.constituency.evaluation import TreeScore, evaluate_trees
 from treemem.tasks.constituency.gold import gold_trees

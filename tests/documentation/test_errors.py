@@ -16,11 +16,11 @@ from documentation.page_blocks import DOCS
 from toy_task import MoreX, toy_data
 
 import treemem
-from treemem import Forest, Tree, TreeBatch, TreePredictor, Vocabulary, dgl_import, predict_file
+from treemem import Forest, Tree, TreeBatch, TreePredictor, Vocabulary, dgl_import, native, predict_file
 from treemem.explore import explore
+from treemem.native import compile_mode
 from treemem.networks import NetworkConfig
 from treemem.nn import ONLSTM, EqualityHead, TreeLSTM, TreeNetwork
-from treemem.ops import compile_mode, native
 from treemem.records import read_records
 from treemem.runs import TrainingOptions, fit, load_recipe
 from treemem.trees import parse_brackets, parse_equation

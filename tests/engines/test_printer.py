@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from treemem.engines.cell import State
 from treemem.engines.printer.cpp import cpp_source
 from treemem.engines.printer.loops import loops_of
 from treemem.engines.printer.program import Place, Program, in_order
 from treemem.engines.printer.symbolic import StepError, SymbolicRun
 from treemem.engines.printer.trace import StepProgram, StepShape, trace_step
-from treemem.ops.cell import State
 
 D = 7
 

@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem import RecipeError, Tree, Vocabulary
+from treemem.engines.cell import State
 from treemem.nn import TreeNetwork
-from treemem.ops.cell import State
 from treemem.schedule.tree_batch import TreeBatch
 
 ARITIES = {arity for _, arity in VOCABULARY.kinds if arity}

@@ -14,11 +14,11 @@ from golden.induction_files import TREE_CHECKS
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
+from treemem.engines.cell import State
 from treemem.nn import TreeNetwork
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_cell import GatedRecursiveCell
-from treemem.ops.cell import State
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

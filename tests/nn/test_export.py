@@ -8,6 +8,7 @@ import pytest
 import torch
 from engine_parity import needs_dgl
 
+from treemem.engines.propagate import Engine
 from treemem.errors import RecipeError
 from treemem.nn import (
     ChildSumTreeLSTM,
@@ -19,7 +20,6 @@ from treemem.nn import (
     TreeLSTM,
     TreeRNN,
 )
-from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

@@ -10,6 +10,7 @@ import torch
 from engine_parity import ENGINES
 from torch import Tensor
 
+from treemem.engines.cell import State
 from treemem.errors import CellError, RecipeError
 from treemem.nn import (
     ChildSumTreeLSTM,
@@ -22,7 +23,6 @@ from treemem.nn import (
     TreeRNN,
     TreeStates,
 )
-from treemem.ops.cell import State
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

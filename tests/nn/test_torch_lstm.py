@@ -7,9 +7,10 @@ import torch
 from torch.nn.utils import prune
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
+from treemem.native import compile_mode
 from treemem.nn.lstm_stack import LSTMStack
 from treemem.nn.torch_lstm import run_lstm
-from treemem.ops import compile_mode, compile_steps
+from treemem.ops import compile_steps
 
 LENGTHS = torch.tensor([9, 9, 7, 3, 3, 1])
 

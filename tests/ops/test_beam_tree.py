@@ -10,11 +10,11 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.native.threads import torch_threads
 from treemem.ops.affine import Affine, linear
 from treemem.ops.beam_tree import BeamTreeWeights, ChildrenScore, beam_trees
 from treemem.ops.gated_recursive import GatedCellWeights, gated_cell
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.threads import torch_threads
 
 SIZE = 6
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]

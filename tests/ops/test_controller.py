@@ -11,6 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from treemem.errors import GraphError
+from treemem.native import compile_mode
+from treemem.native.threads import torch_threads
 from treemem.nn import (
     GRUCell,
     LSTMCell,
@@ -28,11 +30,10 @@ from treemem.nn import (
 from treemem.nn.read_only_memory import ReadOnlyState
 from treemem.nn.register_memory import RegisterState
 from treemem.nn.step_cells import run_cell
-from treemem.ops import compile_mode, compile_steps
+from treemem.ops import compile_steps
 from treemem.ops.controller import run
 from treemem.ops.strength_memory import StrengthState
 from treemem.ops.superposition_memory import Superposition
-from treemem.ops.threads import torch_threads
 
 LENGTHS = torch.tensor([4, 9, 3, 0, 9, 1, 6])
 CELLS: list[Callable[[int, int], StepCell]] = [VanillaCell, LSTMCell, GRUCell]

@@ -9,13 +9,14 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
-from treemem.ops import compile_mode, compile_steps
+from treemem.native import compile_mode
+from treemem.native.threads import torch_threads
+from treemem.ops import compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.crvnn import CRvNNWeights, TransitionFeatures, continuous_recursion
 from treemem.ops.crvnn.native import native_steps
 from treemem.ops.gated_recursive import GatedCellWeights
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.threads import torch_threads
 
 SIZE, FEATURES = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]

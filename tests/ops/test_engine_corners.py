@@ -15,10 +15,10 @@ from tree_networks import NETWORKS, make
 from tree_strategies import VOCABULARY as FORESTS
 from tree_strategies import random_forest
 
+from treemem.engines.propagate import Engine
 from treemem.errors import RecipeError
+from treemem.native import compile_mode
 from treemem.nn import ONLSTM, OrderedMemory, RowCache, StackTreeLSTM, TreeCell, TreeLayer, TreeLSTM, TreeRNN
-from treemem.ops import compile_mode
-from treemem.ops.propagate import Engine
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest

@@ -15,8 +15,9 @@ from tree_networks import NETWORKS, make
 from tree_strategies import VOCABULARY, forests, random_forest
 
 from treemem.errors import RecipeError
+from treemem.native import compile_mode
 from treemem.nn import TreeLSTM, TreeNetwork
-from treemem.ops import compile_mode, compile_steps
+from treemem.ops import compile_steps
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 

@@ -7,6 +7,8 @@ import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, chain, random_forest
 
+from treemem.engines.propagate import Engine
+from treemem.native import compile_mode
 from treemem.nn import (
     ChildSumTreeLSTM,
     StackTreeLSTM,
@@ -17,8 +19,7 @@ from treemem.nn import (
     TreeNetwork,
     TreeRNN,
 )
-from treemem.ops import State, compile_mode
-from treemem.ops.propagate import Engine
+from treemem.ops import State
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

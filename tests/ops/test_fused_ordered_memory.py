@@ -11,11 +11,13 @@ import torch
 from engine_parity import assert_same
 from ordered_memory_runs import SIZE, new_inputs, new_maps, results
 
+from treemem import native
+from treemem.native import compile_mode
+from treemem.native.threads import torch_threads
 from treemem.nn.ordered_memory import OrderedMemoryCell, OrderedMemoryScore
-from treemem.ops import compile_mode, compile_steps, native
+from treemem.ops import compile_steps
 from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, ordered_memory
 from treemem.ops.ordered_memory.fused import fused
-from treemem.ops.threads import torch_threads
 
 pytestmark = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 LENGTHS = [1 + 7 * index % 11 for index in range(40)]

@@ -11,7 +11,7 @@ import torch
 from engine_parity import assert_same
 from torch.nn import functional
 
-from treemem.ops import compile_mode
+from treemem.native import TYPE_NAMES, compile_mode, native_library
 from treemem.ops.affine import Affine
 from treemem.ops.gated_recursive import (
     CellActivation,
@@ -20,7 +20,6 @@ from treemem.ops.gated_recursive import (
     gated_cell,
     gated_levels,
 )
-from treemem.ops.native import TYPE_NAMES, native_library
 
 SIZE, INNER = 5, 7
 

@@ -9,12 +9,13 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
-from treemem.ops import compile_mode, compile_steps
+from treemem.native import compile_mode
+from treemem.native.threads import torch_threads
+from treemem.ops import compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.gumbel_tree_lstm import GumbelTreeWeights, attend_to_nodes, gumbel_trees
 from treemem.ops.native_pairs import native_pairs
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.threads import torch_threads
 
 compiled = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 SIZE = 4

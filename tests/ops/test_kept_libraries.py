@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 
-from treemem.ops.native import kept_libraries
-from treemem.ops.native.kept_libraries import Kept, kept_library
+from treemem.native import kept_libraries
+from treemem.native.kept_libraries import Kept, kept_library
 
 WHOLE = bytes(range(256)) * 20
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to another user")

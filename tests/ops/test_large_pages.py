@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from treemem.ops import large_pages
-from treemem.ops.large_pages import empty_rows
+from treemem.native import large_pages
+from treemem.native.large_pages import empty_rows
 
 
 @pytest.mark.parametrize("rows", [0, 3, 1 << 19])

@@ -11,10 +11,9 @@ import pytest
 import torch
 from tree_strategies import VOCABULARY, random_forest
 
+from treemem.native import compile_mode, native_library
+from treemem.native.matmul_precision import matmul_precision
 from treemem.networks import NetworkConfig
-from treemem.ops import compile_mode
-from treemem.ops.matmul_precision import matmul_precision
-from treemem.ops.native import native_library
 from treemem.schedule.tree_batch import TreeBatch
 
 pytestmark = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
@@ -129,7 +128,7 @@ def test_a_block_has_its_precision_and_leaves_the_one_before() -> None:
 def test_what_torch_is_told_for_gpus_alone_changes_nothing_on_the_cpu() -> None:
     code = """
 import torch
-from treemem.ops.matmul_precision import bfloat16_parts, matmul_precision
+from treemem.native.matmul_precision import bfloat16_parts, matmul_precision
 torch.backends.cuda.matmul.fp32_precision = "tf32"
 with matmul_precision(None):
     assert bfloat16_parts() == 0

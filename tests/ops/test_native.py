@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from treemem import native
 from treemem.errors import OutOfMemoryError, TreememError
-from treemem.ops import compile_mode, native
-from treemem.ops.native import native_library
+from treemem.native import compile_mode, native_library
 
 pytestmark = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 SOURCE = Path(__file__).with_name("throwing.cpp")

@@ -12,11 +12,12 @@ from engine_parity import assert_same, results
 from tree_networks import NETWORKS, make
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem import RecipeError
+from treemem import RecipeError, native
 from treemem.engines import native as native_engine
+from treemem.native import compile_mode
+from treemem.native.threads import torch_threads
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM
-from treemem.ops import compile_mode, compile_steps, native
-from treemem.ops.threads import torch_threads
+from treemem.ops import compile_steps
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from treemem.ops.product_input import (
+from treemem.engines.product_input import (
     children_and_tops,
     children_in_order,
     children_sum,

@@ -14,9 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem import Forest, TreeBatch
+from treemem.native import compile_mode
+from treemem.native.second_derivative import once_differentiable, save_for_backward
 from treemem.nn import TreeLSTM
-from treemem.ops import compile_mode, compile_steps
-from treemem.ops.second_derivative import once_differentiable, save_for_backward
+from treemem.ops import compile_steps
 
 _ALL_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 needs_compiler = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")

@@ -10,7 +10,9 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
-from treemem.ops import compile_mode, compile_steps
+from treemem.native import compile_mode
+from treemem.native.threads import torch_threads
+from treemem.ops import compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.spinn import (
@@ -22,7 +24,6 @@ from treemem.ops.spinn import (
     transition_actions,
 )
 from treemem.ops.spinn.batched import normalised
-from treemem.ops.threads import torch_threads
 
 SIZE, TRACKER = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from treemem.ops import compile_mode
-from treemem.ops.native.structures import Structure, structured_library
+from treemem.native import compile_mode
+from treemem.native.structures import Structure, structured_library
 
 SOURCE = Path(__file__).with_name("structures.cpp")
 PROBLEM = Structure(

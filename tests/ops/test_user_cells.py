@@ -9,11 +9,11 @@ import torch
 from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, random_forest
 
+from treemem.engines.cell import runs_by
+from treemem.engines.propagate import Engine
 from treemem.errors import CellError
 from treemem.nn import TreeLSTM, TreeNetwork
 from treemem.ops import State
-from treemem.ops.cell import runs_by
-from treemem.ops.propagate import Engine
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from treemem.device_copy import plain_tensors, to_device_together
-from treemem.ops.cell import Cell, State, checked_state, leaf_states, runs_by
+from treemem.engines.cell import Cell, State, checked_state, leaf_states, runs_by
 from treemem.schedule.schedule import Level, Schedule
 
 

@@ -13,20 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from treemem.engines.cell import Cell, State, cell_name, leaf_products, leaf_states
+from treemem.engines.given_rows import GivenRows
 from treemem.engines.printer.cut import Map, cut_cell
 from treemem.engines.printer.printed import PrintedCell, formula_key, once, parameter_of, print_split
 from treemem.engines.printer.symbolic import StepError
-from treemem.ops import native
-from treemem.ops.cell import Cell, State, cell_name, leaf_products, leaf_states
-from treemem.ops.given_rows import GivenRows
-from treemem.ops.large_pages import empty_rows
-from treemem.ops.native import TYPE_NAMES, Printed, native_library, why_not_native
-from treemem.ops.native.blas import product_function
-from treemem.ops.native.structures import Filled, Structure, structured_library
-from treemem.ops.second_derivative import graph_is_retained, once_differentiable, save_for_backward
+from treemem.native import TYPE_NAMES, Printed, native_library, why_not_native
+from treemem.native.blas import product_function
+from treemem.native.large_pages import empty_rows
+from treemem.native.second_derivative import graph_is_retained, once_differentiable, save_for_backward
+from treemem.native.structures import Filled, Structure, structured_library
 from treemem.schedule.schedule import GIVEN, Schedule
 
-_SOURCE = Path(native.__file__).with_name("levels.cpp")
+_SOURCE = Path(__file__).with_name("levels.cpp")
 _ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting costs much where cores are busy
 _MOST_STATES, _MOST_PRODUCTS = 4, 12
 _MOST_CHILDREN = 128  # of a node; tracing takes longer with each
@@ -88,7 +87,7 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
         Each state as ``[rows, ...]``, differentiable once.
 
     Raises:
-        NotNative: the cell has no step that can be printed, or :func:`treemem.ops.native.why_not_native`.
+        NotNative: the cell has no step that can be printed, or :func:`treemem.native.why_not_native`.
     """
     split: Any = cell
     own: Any = cell.cell if isinstance(cell, GivenRows) else cell

@@ -45,8 +45,8 @@ def explore(
     """Write a page that shows what a model does with each example: trees, states, stacks, gates, outputs.
 
     The page is one HTML file that works offline. For tree networks it shows the states of every node, and the gates if
-    the cell has them (:func:`treemem.ops.step_trace.trace_steps`). For sequence encoders it shows the output and the
-    trace at every token, and induced trees beside the gold trees.
+    the cell has them (:func:`treemem.engines.step_trace.trace_steps`). For sequence encoders it shows the output and
+    the trace at every token, and induced trees beside the gold trees.
 
     Args:
         model: a model, or the folder of a checkpoint or run (see :func:`treemem.load`).

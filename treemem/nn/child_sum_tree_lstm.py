@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import torch
 
+from treemem.engines.cell import Product, State
+from treemem.engines.product_input import children_sum, each_child
+from treemem.engines.propagate import Engine
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsOfAnyArity
 from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import Product, State
 from treemem.ops.child_sum_tree_lstm import (
     child_sum_tree_lstm_gates,
     child_sum_tree_lstm_step,
 )
-from treemem.ops.product_input import children_sum, each_child
-from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary
 
 

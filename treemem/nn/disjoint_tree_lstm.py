@@ -10,6 +10,7 @@ import torch
 from treemem.checked_options import checked_choice, checked_count, checked_scale
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
+from treemem.native.second_derivative import refuse_transforms
 from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.pair_cell import PairCell
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceOutput
@@ -25,7 +26,6 @@ from treemem.ops.disjoint_tree_lstm import (
     tree_plan,
 )
 from treemem.ops.pair_by_pair import joining_steps
-from treemem.ops.second_derivative import refuse_transforms
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import Packing, within
 from treemem.schedule.tree_batch import TreeBatch

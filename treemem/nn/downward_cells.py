@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import torch
 
+from treemem.engines.cell import Product, State
+from treemem.engines.product_input import children_in_order
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.ops.activation import ActivationName, activation
-from treemem.ops.cell import Product, State
-from treemem.ops.product_input import children_in_order
 from treemem.ops.tree_lstm import tree_lstm_step
 from treemem.ops.tree_rnn import tree_rnn_step
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from treemem.engines.cell import Product, State
+from treemem.engines.product_input import children_in_order
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import LinearByArity, StackedLinear
-from treemem.ops.cell import Product, State
-from treemem.ops.product_input import children_in_order
 
 
 class OneProductCell(SplitTreeCell):
@@ -47,7 +47,7 @@ class OneProductCell(SplitTreeCell):
         return (Product("gates", key, children_in_order, kinds, parts=self.parts(arity)),)
 
     def parts(self, arity: int) -> tuple[int, ...] | None:
-        """See :class:`treemem.ops.cell.Product`."""
+        """See :class:`treemem.engines.cell.Product`."""
         return None
 
     def leaf_products(self) -> tuple[Product, ...]:

@@ -8,7 +8,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from treemem.device_copy import to_device
-from treemem.ops.cell import State
+from treemem.engines.cell import State
 from treemem.schedule.parts import cut_schedule
 from treemem.schedule.schedule import Schedule
 

@@ -12,11 +12,11 @@ from torch.nn import functional
 from treemem.checked_options import checked_choice, checked_flag, checked_layers, checked_probability
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
+from treemem.native.second_derivative import refuse_transforms
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.lstm import LSTMWeights, naive_lstm
-from treemem.ops.second_derivative import refuse_transforms
 from treemem.ops.sequence_lengths import Packing, checked_lengths
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.checked_options import checked_count
 from treemem.device_copy import to_device
+from treemem.engines.cell import State
 from treemem.errors import RecipeError
 from treemem.nn.tree_network import TreeNetwork
-from treemem.ops.cell import State
 from treemem.schedule.remaining import remaining_rows
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch, choose_examples

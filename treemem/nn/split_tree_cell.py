@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_probability
+from treemem.engines.cell import Product, State
 from treemem.engines.printer.printed import plain
 from treemem.nn.parameter_sets import ParameterSets
 from treemem.nn.stacked_linear import Kinds, Maps, StackedLinear, linear_by_kind
-from treemem.ops.cell import Product, State
 
 
 def node_size(input_size: int | None, node_features: bool) -> int | None:
@@ -40,7 +40,7 @@ _NOT_IN_STEPS = {"sets", "training", "dropout"}
 
 
 class SplitTreeCell(torch.nn.Module):
-    """A cell in the split form (:class:`treemem.ops.cell.SplitCell`); :meth:`forward` composes its parts.
+    """A cell in the split form (:class:`treemem.engines.cell.SplitCell`); :meth:`forward` composes its parts.
 
     Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. A cell with forward hooks is called once a
     segment.
@@ -103,7 +103,7 @@ class SplitTreeCell(torch.nn.Module):
         raise NotImplementedError
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
-        """The states of leaves; see :class:`treemem.ops.cell.Cell`."""
+        """The states of leaves; see :class:`treemem.engines.cell.Cell`."""
         raise NotImplementedError
 
     def leaf_products(self) -> tuple[Product, ...]:
@@ -143,7 +143,7 @@ class SplitTreeCell(torch.nn.Module):
         return self.step(self.run_products(children, x, kinds, maps), children)
 
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        """The states of inner nodes; see :class:`treemem.ops.cell.Cell`."""
+        """The states of inner nodes; see :class:`treemem.engines.cell.Cell`."""
         return self.forward_kinds(children, x, [(len(children["h"]), kind)], self.weights_of_sets())
 
     def products_of(self, children: State, x: torch.Tensor | None, kind: int) -> State:

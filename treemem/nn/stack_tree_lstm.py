@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import torch
 
+from treemem.engines.cell import State
+from treemem.engines.propagate import Engine
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
 from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import State
-from treemem.ops.propagate import Engine
 from treemem.ops.stack_tree_lstm import (
     StackTreeLSTMOptions,
     stack_tree_lstm_gates,

@@ -9,6 +9,9 @@ import torch
 from torch.nn.functional import dropout as drop
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_rows
+from treemem.engines.cell import Product, State
+from treemem.engines.product_input import children_and_tops, children_in_order, stack_rows, stack_rows_and_zeros
+from treemem.engines.propagate import Engine
 from treemem.errors import RecipeError
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
@@ -16,9 +19,6 @@ from treemem.nn.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.nn.stacked_linear import Kinds, LinearByArity, Maps, StackedLinear, linear_by_kind
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, activation, checked_activation
-from treemem.ops.cell import Product, State
-from treemem.ops.product_input import children_and_tops, children_in_order, stack_rows, stack_rows_and_zeros
-from treemem.ops.propagate import Engine
 from treemem.ops.stack_tree_rnn import (
     own_stack_readout,
     stack_tree_rnn_step,

@@ -87,7 +87,7 @@ def linear_by_kind(
     Args:
         inputs: ``[m * copies, inputs]``, of nodes sorted by kind.
         maps: of each set.
-        set_of_kind: see :class:`treemem.ops.cell.Product`.
+        set_of_kind: see :class:`treemem.engines.cell.Product`.
         kinds: of the ``m`` nodes.
     """
     if set_of_kind is None or len(kinds) == 1:

@@ -18,11 +18,11 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError
+from treemem.native.second_derivative import active_transforms
 from treemem.nn.cell_states import where
 from treemem.nn.memory import CompiledMemory, Control, Memory
 from treemem.ops.controller import ControllerName, ControllerState, ControllerWeights, run_controller, runs_in_cpp
 from treemem.ops.on_lstm.step import on_lstm_gates, on_lstm_step
-from treemem.ops.second_derivative import active_transforms
 from treemem.ops.sequence_lengths import Packing
 
 

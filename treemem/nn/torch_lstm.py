@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
+from treemem.native.second_derivative import refuse_transforms
 from treemem.ops.controller import ControllerState, ControllerWeights, run_controller, runs_in_cpp
-from treemem.ops.second_derivative import refuse_transforms
 
 
 def run_lstm(

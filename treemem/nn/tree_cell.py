@@ -8,6 +8,9 @@ import torch
 from torch.nn.functional import dropout, relu
 
 from treemem.checked_options import checked_probability
+from treemem.engines.cell import Product, State
+from treemem.engines.product_input import children_in_order
+from treemem.engines.propagate import Engine
 from treemem.nn.gated_cell import EXPANSION
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.parameter_sets import SetsByArity
@@ -16,10 +19,7 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.affine import EPSILON
-from treemem.ops.cell import Product, State
 from treemem.ops.gated_recursive import gated_recursive_gates, gated_recursive_step
-from treemem.ops.product_input import children_in_order
-from treemem.ops.propagate import Engine
 from treemem.trees.vocabulary import Vocabulary
 
 

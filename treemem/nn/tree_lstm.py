@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from treemem.engines.cell import State
+from treemem.engines.downward import Direction
+from treemem.engines.propagate import Engine
 from treemem.nn.downward_cells import DownwardTreeLSTMCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
@@ -14,9 +17,6 @@ from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.stacked_linear import StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
-from treemem.ops.cell import State
-from treemem.ops.downward import Direction
-from treemem.ops.propagate import Engine
 from treemem.ops.tree_lstm import tree_lstm_gates, tree_lstm_step
 from treemem.trees.vocabulary import Vocabulary
 

@@ -9,6 +9,11 @@ import torch
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.as_batch import as_batch, is_graph
+from treemem.engines.cell import Cell, State
+from treemem.engines.downward import Direction, DownwardCell, propagate_both
+from treemem.engines.given_rows import GivenRows
+from treemem.engines.propagate import Engine, NodeStates, checked_engine, propagate
+from treemem.engines.step_trace import trace_steps
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.nn.compile_guard import without_compile
 from treemem.nn.encoder import Encoder, checked_features
@@ -19,11 +24,6 @@ from treemem.nn.recorded_options import RecordedOptions, SettableOption
 from treemem.nn.split_tree_cell import SplitTreeCell, node_size
 from treemem.nn.tree_states import TreeStates
 from treemem.ops.activation import ActivationName, checked_activation
-from treemem.ops.cell import Cell, State
-from treemem.ops.downward import Direction, DownwardCell, propagate_both
-from treemem.ops.given_rows import GivenRows
-from treemem.ops.propagate import Engine, NodeStates, checked_engine, propagate
-from treemem.ops.step_trace import trace_steps
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
@@ -202,7 +202,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
                 and gives the same numbers and gradients, on an engine other than ``"naive"``.
             rows_at_once: inner rows of a part.
             trace: whether to fill the result's ``trace`` with the gates of each node's upward step, without gradients.
-                Your own cell defines them in ``trace`` (see :func:`treemem.ops.step_trace.trace_steps`).
+                Your own cell defines them in ``trace`` (see :func:`treemem.engines.step_trace.trace_steps`).
 
         Returns:
             For a batch the states of every node and the encoding of every tree; for a graph the tensor ``h`` in its

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from treemem.engines.cell import State
+from treemem.engines.downward import Direction
+from treemem.engines.propagate import Engine
 from treemem.nn.downward_cells import DownwardTreeRNNCell
 from treemem.nn.leaf_encoder import LeafForm
 from treemem.nn.one_product_cell import OneProductCell
@@ -13,9 +16,6 @@ from treemem.nn.parameter_sets import SetsByArity
 from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName, checked_activation
-from treemem.ops.cell import State
-from treemem.ops.downward import Direction
-from treemem.ops.propagate import Engine
 from treemem.ops.tree_rnn import tree_rnn_step
 from treemem.trees.vocabulary import Vocabulary
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import torch
 
+from treemem.engines.propagate import NodeStates
 from treemem.errors import CellError, GraphError, quoted
 from treemem.nn.encoder_output import EncoderOutput
-from treemem.ops.propagate import NodeStates
 
 
 class TreeStates(EncoderOutput):

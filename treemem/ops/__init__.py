@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from treemem.ops.cell import Cell, Product, ProductInput, SplitCell, State
-from treemem.ops.compile_mode import compile_steps
-from treemem.ops.downward import Direction, DownwardCell
-from treemem.ops.propagate import Engine, NodeStates, propagate
+from treemem.engines.cell import Cell, Product, ProductInput, SplitCell, State
+from treemem.engines.downward import Direction, DownwardCell
+from treemem.engines.propagate import Engine, NodeStates, propagate
+from treemem.native.compile_mode import compile_steps
 from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
 
 __all__ = [

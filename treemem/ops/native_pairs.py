@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 
 from treemem.engines.printer.driven import DrivenStep
+from treemem.native.structures import Filled, Structure, structured_library
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
-from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.tree_lstm import tree_lstm_step
 from treemem.ops.tree_lstm.printed import State, tree_lstm_of_two
 
@@ -139,7 +139,7 @@ def native_pairs(
     *,
     bounded: bool = False,
 ) -> NativePairs | None:
-    """Compose sequences, or return None if the C++ cannot be used; see :func:`treemem.ops.native.native_library`.
+    """Compose sequences, or return None if the C++ cannot be used; see :func:`treemem.native.native_library`.
 
     Args:
         leaves: ``[sequences, longest, 2 * hidden_size]``.

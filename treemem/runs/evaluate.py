@@ -14,8 +14,8 @@ from treemem.data.examples import DataSet, forest_of
 from treemem.data.loader import BatchOptions
 from treemem.metrics.score import Score
 from treemem.model import Model
+from treemem.native.threads import torch_threads
 from treemem.nn.row_cache import RowCache
-from treemem.ops.threads import torch_threads
 from treemem.progress_bar import progress_bar
 from treemem.task import ClassificationTask
 from treemem.trees.forest import Forest

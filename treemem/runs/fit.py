@@ -13,9 +13,9 @@ from treemem.checkpoint.run_folder import RunFolder
 from treemem.data.examples import DataSet
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
+from treemem.native.matmul_precision import matmul_precision
+from treemem.native.threads import torch_threads
 from treemem.networks import NetworkConfig
-from treemem.ops.matmul_precision import matmul_precision
-from treemem.ops.threads import torch_threads
 from treemem.records import writing
 from treemem.runs.options import TrainingOptions
 from treemem.runs.same_run import check_same_training

@@ -18,7 +18,7 @@ from treemem.checkpoint import load, load_pretrained
 from treemem.errors import RecipeError, TreememError, for_commands
 from treemem.explore import markdown_table
 from treemem.model import Model
-from treemem.ops.threads import torch_threads
+from treemem.native.threads import torch_threads
 from treemem.progress_bar import progress_bar
 from treemem.records import check_writable, write_records
 from treemem.tasks.equation_verification.completion.blanks import BlankedEquations, blanked_test, read_blanked

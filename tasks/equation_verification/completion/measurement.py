@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError
-from treemem.ops.threads import torch_threads
+from treemem.native.threads import torch_threads
 from treemem.progress_bar import progress_bar
 from treemem.runs.study import packed_answers, read_study, recorded_model
 from treemem.runs.study_file import StudyFolder, StudyResults

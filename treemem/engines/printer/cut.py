@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from treemem.engines.cell import State, checked_state
 from treemem.engines.printer.printed import (
     PrintedCell,
     formula_key,
@@ -24,7 +25,6 @@ from treemem.engines.printer.printed import (
 from treemem.engines.printer.rewritten import rewritten
 from treemem.engines.printer.symbolic import StepError, where
 from treemem.engines.printer.trace import StepShape, unnoticed
-from treemem.ops.cell import State, checked_state
 
 _MATMUL = (torch.matmul, torch.mm, torch.Tensor.matmul, torch.Tensor.mm, torch.Tensor.__matmul__)
 _MOST_ENTRIES = 64  # of a parameter that may stack biases

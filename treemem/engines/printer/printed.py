@@ -11,13 +11,13 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 
+from treemem.engines.cell import Product, State
 from treemem.engines.printer.cpp import cpp_source
 from treemem.engines.printer.program import bases_read
 from treemem.engines.printer.symbolic import StepError
 from treemem.engines.printer.trace import Step, StepProgram, StepShape, trace_step, unnoticed
 from treemem.errors import CellError
-from treemem.ops.cell import Product, State
-from treemem.ops.native import Printed
+from treemem.native import Printed
 
 T = TypeVar("T")
 _MOST_LINES = 2000  # which compile in some 10 seconds

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from treemem.native.large_pages import empty_rows
+from treemem.native.structures import Structure
 from treemem.ops.controller import ControlledMemory, MemorySource
-from treemem.ops.large_pages import empty_rows
-from treemem.ops.native.structures import Structure
 
 
 class AttendedRows(ControlledMemory):

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from treemem.device_copy import to_device
+from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.affine import linear
 from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore, naive_beams
 from treemem.ops.beam_tree.needed import needed
@@ -16,7 +17,6 @@ from treemem.ops.beam_tree.soft import soft_search
 from treemem.ops.choices import Noise
 from treemem.ops.gated_recursive import gated_levels
 from treemem.ops.pair_by_pair import joining_steps
-from treemem.ops.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst, within
 

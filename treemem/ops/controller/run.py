@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from treemem.errors import GraphError
+from treemem.native.large_pages import empty_rows
+from treemem.native.second_derivative import once_differentiable, refuse_transforms, save_for_backward
+from treemem.native.structures import Structure, structured_library
 from treemem.ops.controller.step import STEPS
-from treemem.ops.large_pages import empty_rows
-from treemem.ops.native.structures import Structure, structured_library
-from treemem.ops.second_derivative import once_differentiable, refuse_transforms, save_for_backward
 from treemem.ops.sequence_lengths import of_step_before, shares_of_threads
 
 _LEAST_TOKENS = 32  # that are worth packing the weights

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from treemem.native.run import KeptRun, Tensors, run_native
+from treemem.native.structures import Filled, Structure, structured_library
 from treemem.ops.crvnn.naive import EPSILON, CRvNNWeights, Ends
 from treemem.ops.gated_recursive.printed import gated_of_two
-from treemem.ops.native.run import KeptRun, Tensors, run_native
-from treemem.ops.native.structures import Filled, Structure, structured_library
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _POSITIONS_PER_THREAD = 256

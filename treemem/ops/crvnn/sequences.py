@@ -6,9 +6,9 @@ import torch
 from torch.nn import functional
 
 from treemem.device_copy import to_device
+from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.crvnn.naive import EPSILON, CRvNNWeights, Ends, NeighborEquation, Recursion, naive_steps
 from treemem.ops.crvnn.native import native_steps
-from treemem.ops.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 
 

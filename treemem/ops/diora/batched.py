@@ -14,11 +14,11 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from treemem.device_copy import to_device
+from treemem.native.second_derivative import refuse_transforms
 from treemem.ops.affine import Affine, linear
 from treemem.ops.diora.naive import Chart, Charts, DIORAWeights, MLPWeights, PassWeights, empty_chart, unit
 from treemem.ops.diora.parses import spans_of
 from treemem.ops.row_table import RowTable
-from treemem.ops.second_derivative import refuse_transforms
 
 _ON_CPU, _ELSEWHERE = 1 << 20, 1 << 26
 """So many numbers of the gates are computed at a time: on a CPU about as many as its caches hold."""

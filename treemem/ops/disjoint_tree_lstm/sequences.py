@@ -8,14 +8,14 @@ import torch
 from torch.nn import functional
 
 from treemem.device_copy import to_device
+from treemem.engines.cell import Product, State
+from treemem.engines.product_input import children_in_order
+from treemem.engines.propagate import run_rows
 from treemem.ops.affine import Affine, linear
-from treemem.ops.cell import Product, State
 from treemem.ops.choices import Noise
 from treemem.ops.disjoint_tree_lstm.naive import ParserWeights, naive_composition, naive_parse
 from treemem.ops.disjoint_tree_lstm.plan import TreePlan
 from treemem.ops.native_pairs import native_pairs
-from treemem.ops.product_input import children_in_order
-from treemem.ops.propagate import run_rows
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst
 from treemem.ops.tree_lstm import tree_lstm_step

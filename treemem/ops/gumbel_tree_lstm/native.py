@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from treemem.native.run import NativeRun, Tensors, run_native
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
 from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights
-from treemem.ops.native.run import NativeRun, Tensors, run_native
 from treemem.ops.native_pairs import NativePairs, PairTensors, native_pairs
 from treemem.ops.pair_by_pair import compose
 from treemem.ops.sequence_lengths import LongestFirst

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 
 from treemem.device_copy import to_device
+from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.choices import Noise
 from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights, naive_trees
 from treemem.ops.gumbel_tree_lstm.native import native_trees
 from treemem.ops.pair_by_pair import joining_steps
-from treemem.ops.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst
 

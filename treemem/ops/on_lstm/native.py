@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from treemem.ops.large_pages import empty_rows
-from treemem.ops.native.structures import Structure, structured_library
+from treemem.native.large_pages import empty_rows
+from treemem.native.second_derivative import once_differentiable, save_for_backward
+from treemem.native.structures import Structure, structured_library
 from treemem.ops.on_lstm.step import PRINTED
-from treemem.ops.second_derivative import once_differentiable, save_for_backward
 from treemem.ops.sequence_lengths import of_step_before
 
 _SOURCE = Path(__file__).with_name("fused.cpp")

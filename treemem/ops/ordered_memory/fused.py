@@ -12,10 +12,10 @@ import torch
 from torch.nn import functional
 
 from treemem.engines.printer.driven import DrivenStep
+from treemem.native.run import KeptRun, Tensors, run_native
+from treemem.native.structures import Filled, Structure, structured_library
 from treemem.ops.affine import Affine
 from treemem.ops.gated_recursive import GatedCellWeights, gated_recursive_step
-from treemem.ops.native.run import KeptRun, Tensors, run_native
-from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.ordered_memory.naive import (
     Dropouts,
     LayerNormScoreWeights,

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
+from treemem.native.second_derivative import active_transforms
 from treemem.ops.affine import Affine, layer_norm, linear
 from treemem.ops.gated_recursive import GatedCellWeights
-from treemem.ops.second_derivative import active_transforms
 
 THRESHOLD = 1e-5
 """Slots with less cumulative probability than this are out of reach of the next attention."""

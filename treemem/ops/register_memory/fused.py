@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from treemem.native.large_pages import empty_rows
+from treemem.native.structures import Structure
 from treemem.ops.controller import ControlledMemory, MemorySource, own_gradient
-from treemem.ops.large_pages import empty_rows
-from treemem.ops.native.structures import Structure
 
 
 class RegisterForm(NamedTuple):

@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional
 
 from treemem.engines.printer.driven import DrivenStep
+from treemem.native.run import NativeRun, Tensors, run_native
+from treemem.native.structures import Filled, Structure, structured_library
 from treemem.ops.controller.step import lstm_step
-from treemem.ops.native.run import NativeRun, Tensors, run_native
-from treemem.ops.native.structures import Filled, Structure, structured_library
 from treemem.ops.spinn.batched import Problem
 from treemem.ops.spinn.naive import SPINNWeights
 from treemem.ops.tree_lstm.printed import tree_lstm_of_two

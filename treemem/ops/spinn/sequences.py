@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
 from treemem.device_copy import to_device
+from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.affine import linear
-from treemem.ops.second_derivative import refuse_transforms_unless_naive
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst, within
 from treemem.ops.spinn.batched import Problem, batched_transitions

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from treemem.native.large_pages import empty_rows
+from treemem.native.structures import Structure
 from treemem.ops.controller import ControlledMemory, MemorySource, own_gradient, run_known
-from treemem.ops.large_pages import empty_rows
-from treemem.ops.native.structures import Structure
 
 
 class Superposition(ControlledMemory):

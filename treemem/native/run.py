@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from treemem.ops.native.structures import Filled
-from treemem.ops.second_derivative import once_differentiable, save_for_backward
+from treemem.native.second_derivative import once_differentiable, save_for_backward
+from treemem.native.structures import Filled
 
 Tensors = Sequence[torch.Tensor | None]
 """Contiguous tensors, or None where there is none."""

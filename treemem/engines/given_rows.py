@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from treemem.ops.cell import Cell, State
+from treemem.engines.cell import Cell, State
 from treemem.schedule.schedule import GIVEN
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from treemem.ops.cell import Cell, State, checked_state
-from treemem.ops.propagate import NodeStates
+from treemem.engines.cell import Cell, State, checked_state
+from treemem.engines.propagate import NodeStates
 from treemem.schedule.schedule import Schedule
 
 
@@ -27,7 +27,7 @@ def trace_steps(
         cell: ran over the batch; one without ``trace`` gives an empty trace.
         schedule: of the batch.
         states: what came of it.
-        leaf_inputs, inner_inputs: what the cell read; see :func:`treemem.ops.propagate.propagate`.
+        leaf_inputs, inner_inputs: what the cell read; see :func:`treemem.engines.propagate.propagate`.
 
     Raises:
         CellError: ``trace`` does not return a dict of tensors ``[m, width, ...]``.

@@ -13,7 +13,7 @@ State = dict[str, torch.Tensor]
 """What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
 
 ProductInput = Callable[[State, torch.Tensor | None, State], torch.Tensor]
-"""A formula of what a product multiplies; see :mod:`treemem.ops.product_input`."""
+"""A formula of what a product multiplies; see :mod:`treemem.engines.product_input`."""
 
 
 class Cell(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from treemem.ops.cell import State
+from treemem.engines.cell import State
 
 
 def children_in_order(children: State, x: torch.Tensor | None, products: State) -> torch.Tensor:

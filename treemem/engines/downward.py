@@ -7,9 +7,9 @@ from typing import Literal, Protocol
 
 import torch
 
+from treemem.engines.cell import Cell, State
+from treemem.engines.propagate import Engine, NodeStates, propagate
 from treemem.errors import CellError, quoted
-from treemem.ops.cell import Cell, State
-from treemem.ops.propagate import Engine, NodeStates, propagate
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.schedule.turned import nodes_of_roots, num_kinds_of, turned_batch
 

@@ -8,9 +8,9 @@ import torch
 
 from treemem.checked_options import checked_choice
 from treemem.engines.autograd import run_autograd
+from treemem.engines.cell import Cell, State, check_cell
 from treemem.engines.native import NotNative, run_native
 from treemem.errors import RecipeError
-from treemem.ops.cell import Cell, State, check_cell
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -75,7 +75,7 @@ def propagate(
             "torch.export cannot follow the engine 'naive', which passes messages by DGL; set the layer's engine to "
             "'auto' or 'autograd'"
         )
-    from treemem.ops.naive import run_naive
+    from treemem.engines.naive import run_naive
 
     states = run_naive(cell, batch, leaf_inputs, inner_inputs)
     if schedule.shared:

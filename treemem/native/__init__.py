@@ -24,8 +24,8 @@ from torch.autograd import forward_ad
 
 from treemem.data_parallel import launched_processes
 from treemem.errors import OutOfMemoryError, TreememError
-from treemem.ops.compile_mode import compiler, give_up, native_wanted, run_compiler
-from treemem.ops.matmul_precision import bfloat16_parts
+from treemem.native.compile_mode import compiler, give_up, native_wanted, run_compiler
+from treemem.native.matmul_precision import bfloat16_parts
 
 _logger = logging.getLogger(__name__)
 _warned = False
@@ -140,7 +140,7 @@ def _raise_error(error: bytes | None, function: Any, arguments: Any) -> None:
 
 @cache
 def _library(source: Path | Printed, *definitions: str) -> ctypes.CDLL | None:
-    from treemem.ops.native.kept_libraries import kept_library, reason_of  # of Unix, as the compiler's options are
+    from treemem.native.kept_libraries import kept_library, reason_of  # of Unix, as the compiler's options are
 
     begin = time.perf_counter()
     try:

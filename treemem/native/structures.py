@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from treemem.ops.native import TYPE_NAMES, native_library, why_not_native
+from treemem.native import TYPE_NAMES, native_library, why_not_native
 
 _DTYPES = {
     "int64_t": (torch.int64,),
@@ -111,7 +111,7 @@ class Structure:
 
 
 def structured_library(source: Path, tensors: Iterable[torch.Tensor], *defined: Defined) -> ctypes.CDLL | None:
-    """Return :func:`treemem.ops.native.native_library` of a source that reads these structures and calls these steps.
+    """Return :func:`treemem.native.native_library` of a source that reads these structures and calls these steps.
 
     ``REAL`` is the type of the tensors there.
     """

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from treemem.dgl_import import import_dgl
+from treemem.engines.cell import Cell, State, checked_state, leaf_states
 from treemem.errors import RecipeError
-from treemem.ops.cell import Cell, State, checked_state, leaf_states
-from treemem.ops.second_derivative import active_transforms, refuse_transforms
+from treemem.native.second_derivative import active_transforms, refuse_transforms
 from treemem.schedule.tree_batch import TreeBatch
 
 
