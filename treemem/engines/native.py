@@ -1,4 +1,4 @@
-"""Cells over trees in C++, as one operation: ``native/levels.cpp`` with steps printed from the cells' formulas."""
+"""Cells over trees in C++, as one operation: ``levels.cpp`` with steps printed from the cells' formulas."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from treemem.ops.choices import Noise
 from treemem.ops.tree_lstm import tree_lstm_step
 from treemem.ops.tree_lstm.printed import State, tree_lstm_of_two
 
-_SOURCE = Path(__file__).parent / "native" / "pair_by_pair.cpp"
+_SOURCE = Path(__file__).with_name("pair_by_pair.cpp")
 _NODES_PER_THREAD = 64
 _PROBLEM = Structure(
     "PROBLEM",
