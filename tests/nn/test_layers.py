@@ -207,10 +207,9 @@ def test_labels_of_another_vocabulary_are_refused(batch: TreeBatch) -> None:
 
 
 def test_what_is_no_tree_is_refused() -> None:
-    with pytest.raises(GraphError, match="a TreeBatch, a DGLGraph or a Data of PyG, not str"):
-        TreeLSTM(3, VOCABULARY)("f(x)")  # type: ignore[call-overload]
-    with pytest.raises(GraphError, match="a TreeBatch, a TokenBatch, a DGLGraph or a PyG graph, not str"):
-        LSTM(3, VOCABULARY)("f(x)")  # type: ignore[arg-type]
+    for layer in (TreeLSTM(3, VOCABULARY), LSTM(3, VOCABULARY)):
+        with pytest.raises(GraphError, match="a TokenBatch, a TreeBatch, a DGLGraph or a Data of PyG, not str"):
+            layer("f(x)")
 
 
 @pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeRNN, StackTreeLSTM])

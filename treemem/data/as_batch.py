@@ -59,8 +59,8 @@ def as_batch(
     if not is_graph(data):
         if not isinstance(data, (Forest, list, tuple)):
             raise GraphError(
-                "a layer takes a list of trees, features and edge_index, a TokenBatch, a TreeBatch, a DGLGraph or a Data of "
-                f"PyG, not {type(data).__name__}"
+                "a layer takes a list of trees, features and edge_index, a TokenBatch, a TreeBatch, a DGLGraph or a "
+                f"Data of PyG, not {type(data).__name__}"
             )
         if vocabulary is None:
             raise GraphError("trees need a vocabulary, which gives their labels ids; without labels, give a graph")
