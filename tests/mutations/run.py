@@ -26,7 +26,7 @@ SECONDS = 900  # a fault may make a loop endless; then it is noticed, too
 
 
 def passes(copy: Path, tests: list[str]) -> tuple[bool, str]:
-    """Return whether tests pass in a copy of the project, and the last line of what they print."""
+    """Return whether tests pass in a copy of the project, and the line about the first one that does not."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
     try:
@@ -35,11 +35,12 @@ def passes(copy: Path, tests: list[str]) -> tuple[bool, str]:
         )
     except subprocess.TimeoutExpired:
         return False, "it did not end"
-    if done.returncode not in (0, 1):
+    if done.returncode not in (0, 1, 2):  # 2: a module cannot be imported
         raise SystemExit(
             f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
-    return done.returncode == 0, next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "")
+    told = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return done.returncode == 0, told[0] if told else ""
 
 
 def mutated(text: str, mutation: dict[str, Any]) -> str:

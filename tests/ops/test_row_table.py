@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -79,3 +80,14 @@ def test_rows_without_gradients_need_no_backward_pass() -> None:
     table.write(torch.tensor([1]), value)
     table.read(torch.tensor([1, 1, 0])).sum().backward()
     torch.testing.assert_close(value.grad, torch.full((1, 3), 2.0))
+
+
+def test_a_backward_pass_leaves_no_table_of_gradients() -> None:
+    given, weight = arguments()
+    found = by_table(given, weight).sum()
+    found.backward(retain_graph=True)
+    before = sum(isinstance(each, RowTable) for each in gc.get_objects())
+    for _ in range(3):
+        found.backward(retain_graph=True)
+    gc.collect()
+    assert sum(isinstance(each, RowTable) for each in gc.get_objects()) <= before
