@@ -6,6 +6,7 @@ import torch
 
 from benchmarks.device import peak_of
 from benchmarks.problem import Problem
+from benchmarks.products import rows_of_a_node
 from benchmarks.ways import Way
 
 
@@ -41,6 +42,6 @@ def least_bytes(problem: Problem) -> int:
     for level in schedule.levels[1:]:
         for segment in level.segments:
             for product in cell.products(segment.arity):
-                rows = (segment.end - segment.begin) * product.source.copies(segment.arity)
+                rows = (segment.end - segment.begin) * rows_of_a_node(cell, segment.arity, segment.kind)[product.name]
                 numbers += rows * sum(weights[product.weights].shape[1:])
     return numbers * next(iter(weights.values())).element_size()

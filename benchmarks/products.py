@@ -7,8 +7,9 @@ and kind, and the one for the gradient of the weights for each kind.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -121,6 +122,17 @@ class Products:
             backward.append((gradient, weight, workspace.rows("input gradients", rows, inputs)))
 
 
+@cache
+def rows_of_a_node(cell: Any, arity: int, kind: int) -> dict[str, int]:
+    """Return how many rows each product of a node multiplies, by name."""
+    like = next(cell.parameters())
+    with torch.no_grad():
+        leaf = cell.leaf(like.new_zeros(1, cell.hidden_size if cell.input_size is None else cell.input_size), 0)
+        children = {name: value[:, None].expand(1, arity, *value.shape[1:]) for name, value in leaf.items()}
+        x = None if cell.node_input_size is None else like.new_zeros(1, cell.node_input_size)
+        return {name: len(rows) for name, rows in cell.products_of(children, x, kind).items()}
+
+
 def _runs(problem: Problem, schedule: Schedule) -> list[Run]:
     """Every product of the inner levels, from the lowest up."""
     cell = problem.cell
@@ -131,7 +143,7 @@ def _runs(problem: Problem, schedule: Schedule) -> list[Run]:
         for segment in level.segments:
             for product in cell.products(segment.arity):
                 used = 0 if product.set_of_kind is None else product.set_of_kind[segment.kind]
-                rows = (segment.end - segment.begin) * product.source.copies(segment.arity)
+                rows = (segment.end - segment.begin) * rows_of_a_node(cell, segment.arity, segment.kind)[product.name]
                 begin = done[product.weights]
                 done[product.weights] = begin + rows
                 key = product.weights, used
