@@ -36,8 +36,10 @@ from treemem.nn import (
 from treemem.nn.ordered_memory import MemoryMaps
 from treemem.nn.step_cells import run_cell
 from treemem.ops import compile_steps
-from treemem.ops.on_lstm import OnLSTMWeights, on_lstm
-from treemem.ops.ordered_memory import Dropouts, ordered_memory
+from treemem.ops.on_lstm.engines import on_lstm
+from treemem.ops.on_lstm.step import OnLSTMWeights
+from treemem.ops.ordered_memory.naive import Dropouts
+from treemem.ops.ordered_memory.sequences import ordered_memory
 from treemem.ops.sequence_lengths import entry_of_each
 
 

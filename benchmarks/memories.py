@@ -10,7 +10,10 @@ from torch import Tensor
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
 from treemem.nn import NeuralStack
-from treemem.ops.strength_memory import StrengthState, naive_run, popped, read_weights, run_sequence
+from treemem.ops.strength_memory.ends import popped, read_weights
+from treemem.ops.strength_memory.naive import naive_run
+from treemem.ops.strength_memory.sequence import run_sequence
+from treemem.ops.strength_memory.step import StrengthState
 
 
 def item_by_item(value: Tensor, push: Tensor, pop: Tensor) -> Tensor:

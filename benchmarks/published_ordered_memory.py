@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from treemem.ops.affine import layer_norm, linear
-from treemem.ops.gated_recursive import GatedCellWeights
-from treemem.ops.ordered_memory import Dropouts, LayerNormScoreWeights, OrderedMemoryWeights
+from treemem.ops.gated_recursive.cell import GatedCellWeights
+from treemem.ops.ordered_memory.naive import Dropouts, LayerNormScoreWeights, OrderedMemoryWeights
 from treemem.ops.sequence_lengths import entry_of_each
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from treemem.nn.ordered_memory import MemoryMaps
-from treemem.ops.ordered_memory import ordered_memory
+from treemem.ops.ordered_memory.sequences import ordered_memory
 
 SIZE, SLOTS, STEPS, BATCH = 128, 21, 300, 48
 SHORTEST, LONGEST = 10, 50

@@ -54,7 +54,9 @@ from treemem.nn import (
 )
 from treemem.nn.step_cells import run_cell
 from treemem.ops import State
-from treemem.ops.strength_memory import End, naive_run, run_sequence
+from treemem.ops.strength_memory.ends import End
+from treemem.ops.strength_memory.naive import naive_run
+from treemem.ops.strength_memory.sequence import run_sequence
 
 SIZE = 4
 VOCABULARY = Vocabulary(["x", "y"], [("f", 2), ("g", 1), ("h", 3)])

@@ -7,7 +7,8 @@ import math
 import torch
 
 from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryCell, OrderedMemoryScore
-from treemem.ops.ordered_memory import NO_DROPOUT, Dropouts, ordered_memory
+from treemem.ops.ordered_memory.naive import NO_DROPOUT, Dropouts
+from treemem.ops.ordered_memory.sequences import ordered_memory
 from treemem.ops.sequence_engine import SequenceEngine
 
 INPUT_SIZE, SIZE = 3, 4

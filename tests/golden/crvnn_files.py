@@ -12,7 +12,8 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
 from treemem.nn import CRvNN
-from treemem.ops.crvnn import continuous_recursion, naive_steps, recursion_of, with_ends
+from treemem.ops.crvnn.naive import naive_steps
+from treemem.ops.crvnn.sequences import continuous_recursion, recursion_of, with_ends
 from treemem.ops.sequence_engine import SequenceEngine
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")

@@ -14,7 +14,8 @@ from golden.stack_tree_networks import Arrays
 
 from treemem.nn import DIORA
 from treemem.nn.diora import margin_loss
-from treemem.ops.diora import best_parses, inside_outside
+from treemem.ops.diora.parses import best_parses
+from treemem.ops.diora.sequences import inside_outside
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.trees.induced import tree_from_splits
 

@@ -16,13 +16,8 @@ from torch.nn import functional
 from treemem.induction import tree_from_splits
 from treemem.nn import DisjointTreeLSTM
 from treemem.ops.affine import Affine
-from treemem.ops.disjoint_tree_lstm import (
-    TreePlan,
-    choices_of,
-    choose_trees,
-    compose_trees,
-    tree_plan,
-)
+from treemem.ops.disjoint_tree_lstm.plan import TreePlan, tree_plan
+from treemem.ops.disjoint_tree_lstm.sequences import choices_of, choose_trees, compose_trees
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.runs.proximal_policy import ProximalPolicy, policy_loss
 from treemem.trees.vocabulary import Vocabulary

@@ -18,11 +18,8 @@ from treemem.induction import tree_from_splits
 from treemem.nn import GumbelTreeLSTM
 from treemem.ops.affine import Affine
 from treemem.ops.choices import straight_through
-from treemem.ops.gumbel_tree_lstm import (
-    GumbelTreeWeights,
-    attend_to_nodes,
-    gumbel_trees,
-)
+from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights
+from treemem.ops.gumbel_tree_lstm.sequences import attend_to_nodes, gumbel_trees
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.tree_lstm import tree_lstm_step
 

@@ -16,8 +16,9 @@ from golden.stack_tree_networks import Arrays
 
 from treemem.nn import BeamTreeGRC, EfficientBeamTreeGRC
 from treemem.nn.gated_cell import GatedCell
-from treemem.ops.beam_tree import beam_trees
-from treemem.ops.gated_recursive import Levels, gated_cell, gated_levels
+from treemem.ops.beam_tree.sequences import beam_trees
+from treemem.ops.gated_recursive.cell import gated_cell
+from treemem.ops.gated_recursive.levels import Levels, gated_levels
 from treemem.ops.sequence_engine import SequenceEngine
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")

@@ -12,8 +12,9 @@ from golden.stack_tree_networks import Arrays
 
 from treemem.nn import NeuralDeque, NeuralQueue, NeuralStack, NondeterministicStack, SuperpositionStack
 from treemem.nn.memory import Memory
-from treemem.ops.nondeterministic_stack import naive_readings
-from treemem.ops.strength_memory import End, naive_run
+from treemem.ops.nondeterministic_stack.naive import naive_readings
+from treemem.ops.strength_memory.ends import End
+from treemem.ops.strength_memory.naive import naive_run
 
 
 def batch_first(arrays: Arrays, *names: str) -> list[torch.Tensor]:

@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from treemem.nn import ONLSTM
 from treemem.nn.on_lstm import OnLSTMLayer, OnLSTMStack
-from treemem.ops.on_lstm import Engine, OnLSTMWeights, on_lstm_gates
+from treemem.ops.on_lstm.engines import Engine
+from treemem.ops.on_lstm.step import OnLSTMWeights, on_lstm_gates
 from treemem.trees.vocabulary import Vocabulary
 
 ENGINES = [engine for engine in get_args(Engine) if engine != "auto"]

@@ -13,14 +13,8 @@ from golden.stack_tree_networks import Arrays
 
 from treemem.ops.affine import Affine
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn import (
-    Policy,
-    SPINNWeights,
-    TrackerWeights,
-    TransitionRun,
-    policy_steps,
-    run_transitions,
-)
+from treemem.ops.spinn.naive import Policy, SPINNWeights, TrackerWeights
+from treemem.ops.spinn.sequences import TransitionRun, policy_steps, run_transitions
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 Parameters = dict[str, torch.Tensor]

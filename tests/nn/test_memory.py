@@ -25,7 +25,8 @@ from treemem.nn import (
 )
 from treemem.nn.cell_trace import traced_run
 from treemem.nn.memory import Memory
-from treemem.ops.strength_memory import End, naive_run
+from treemem.ops.strength_memory.ends import End
+from treemem.ops.strength_memory.naive import naive_run
 
 ACTIONS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12)
 ONE_ENDED: list[tuple[type[NeuralStack | NeuralQueue], End]] = [(NeuralStack, "top"), (NeuralQueue, "bottom")]

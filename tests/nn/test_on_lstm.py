@@ -9,7 +9,8 @@ from treemem.errors import GraphError
 from treemem.nn import ONLSTM
 from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.on_lstm import OnLSTMStack
-from treemem.ops.on_lstm import Engine, OnLSTMWeights, on_lstm
+from treemem.ops.on_lstm.engines import Engine, on_lstm
+from treemem.ops.on_lstm.step import OnLSTMWeights
 from treemem.schedule.tree_batch import TreeBatch
 
 LENGTHS = [(4, 0, 6, 1, 6, 2), (3, 3), (0, 0), (), (1,)]

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from treemem.native.threads import torch_threads
 from treemem.ops.affine import Affine, linear
-from treemem.ops.beam_tree import BeamTreeWeights, ChildrenScore, beam_trees
-from treemem.ops.gated_recursive import GatedCellWeights, gated_cell
+from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
+from treemem.ops.beam_tree.sequences import beam_trees
+from treemem.ops.gated_recursive.cell import GatedCellWeights, gated_cell
 from treemem.ops.sequence_engine import SequenceEngine
 
 SIZE = 6

@@ -32,8 +32,8 @@ from treemem.nn.register_memory import RegisterState
 from treemem.nn.step_cells import run_cell
 from treemem.ops import compile_steps
 from treemem.ops.controller import run
-from treemem.ops.strength_memory import StrengthState
-from treemem.ops.superposition_memory import Superposition
+from treemem.ops.strength_memory.step import StrengthState
+from treemem.ops.superposition_memory.fused import Superposition
 
 LENGTHS = torch.tensor([4, 9, 3, 0, 9, 1, 6])
 CELLS: list[Callable[[int, int], StepCell]] = [VanillaCell, LSTMCell, GRUCell]

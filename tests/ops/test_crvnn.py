@@ -13,9 +13,10 @@ from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
 from treemem.ops import compile_steps
 from treemem.ops.affine import Affine
-from treemem.ops.crvnn import CRvNNWeights, TransitionFeatures, continuous_recursion
+from treemem.ops.crvnn.naive import CRvNNWeights, TransitionFeatures
 from treemem.ops.crvnn.native import native_steps
-from treemem.ops.gated_recursive import GatedCellWeights
+from treemem.ops.crvnn.sequences import continuous_recursion
+from treemem.ops.gated_recursive.cell import GatedCellWeights
 from treemem.ops.sequence_engine import SequenceEngine
 
 SIZE, FEATURES = 4, 3

@@ -10,16 +10,10 @@ from tree_strategies import VOCABULARY, random_forest
 
 from treemem.nn import DIORA
 from treemem.ops.affine import Affine
-from treemem.ops.diora import (
-    DIORAWeights,
-    MLPWeights,
-    PassWeights,
-    TreeLSTMWeights,
-    batched,
-    best_parses,
-    inside_outside,
-    unit,
-)
+from treemem.ops.diora import batched
+from treemem.ops.diora.naive import DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
+from treemem.ops.diora.parses import best_parses
+from treemem.ops.diora.sequences import inside_outside
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.schedule.tree_batch import TreeBatch
 

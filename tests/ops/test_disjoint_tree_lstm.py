@@ -12,13 +12,9 @@ from torch import Tensor
 
 from treemem.ops import compile_steps
 from treemem.ops.affine import Affine
-from treemem.ops.disjoint_tree_lstm import (
-    ParserWeights,
-    choices_of,
-    choose_trees,
-    compose_trees,
-    tree_plan,
-)
+from treemem.ops.disjoint_tree_lstm.naive import ParserWeights
+from treemem.ops.disjoint_tree_lstm.plan import tree_plan
+from treemem.ops.disjoint_tree_lstm.sequences import choices_of, choose_trees, compose_trees
 from treemem.ops.sequence_engine import SequenceEngine
 
 SIZE = 4

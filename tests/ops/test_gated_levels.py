@@ -13,13 +13,8 @@ from torch.nn import functional
 
 from treemem.native import TYPE_NAMES, compile_mode, native_library
 from treemem.ops.affine import Affine
-from treemem.ops.gated_recursive import (
-    CellActivation,
-    GatedCellWeights,
-    Levels,
-    gated_cell,
-    gated_levels,
-)
+from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights, gated_cell
+from treemem.ops.gated_recursive.levels import Levels, gated_levels
 
 SIZE, INNER = 5, 7
 

@@ -13,7 +13,8 @@ from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
 from treemem.ops import compile_steps
 from treemem.ops.affine import Affine
-from treemem.ops.gumbel_tree_lstm import GumbelTreeWeights, attend_to_nodes, gumbel_trees
+from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights
+from treemem.ops.gumbel_tree_lstm.sequences import attend_to_nodes, gumbel_trees
 from treemem.ops.native_pairs import native_pairs
 from treemem.ops.sequence_engine import SequenceEngine
 

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treemem.ops.nondeterministic_stack import AutomatonState, automaton_step, naive_readings
+from treemem.ops.nondeterministic_stack.naive import naive_readings
+from treemem.ops.nondeterministic_stack.step import AutomatonState, automaton_step
 
 
 class Weights(NamedTuple):

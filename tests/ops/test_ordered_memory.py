@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from ordered_memory_runs import SIZE, ByHand, new_inputs, new_maps, results
 
 from treemem.nn.ordered_memory import OrderedMemoryCell, OrderedMemoryScore
-from treemem.ops.ordered_memory import Dropouts, naive, ordered_memory
+from treemem.ops.ordered_memory import naive
+from treemem.ops.ordered_memory.naive import Dropouts
+from treemem.ops.ordered_memory.sequences import ordered_memory
 from treemem.ops.sequence_engine import SequenceEngine
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")

@@ -10,21 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treemem.errors import GraphError
-from treemem.ops.register_memory import (
+from treemem.ops.register_memory.addressing import (
     Similarity,
-    chosen_row,
     content_weights,
-    convex_write,
-    erase_and_add,
     interpolated,
     location_weights,
-    read_rows,
-    sampled_row,
     sharpened,
     shifted,
-    straight_through,
-    with_prefix,
 )
+from treemem.ops.register_memory.hard import chosen_row, sampled_row, straight_through
+from treemem.ops.register_memory.rows import convex_write, erase_and_add, read_rows, with_prefix
 
 ROWS = torch.tensor([[[3.0, 4.0], [0.0, 2.0]]], dtype=torch.float64)
 

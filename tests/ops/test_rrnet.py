@@ -11,7 +11,8 @@ from torch import Tensor
 from treemem.ops.affine import Affine
 from treemem.ops.rrnet import PolicyWeights, RRNetWeights, run_rrnet
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn import Policy, policy_steps
+from treemem.ops.spinn.naive import Policy
+from treemem.ops.spinn.sequences import policy_steps
 
 SIZE, HIDDEN = 4, 3
 

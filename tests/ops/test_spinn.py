@@ -15,15 +15,9 @@ from treemem.native.threads import torch_threads
 from treemem.ops import compile_steps
 from treemem.ops.affine import Affine
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn import (
-    Policy,
-    SPINNWeights,
-    TrackerWeights,
-    policy_steps,
-    run_transitions,
-    transition_actions,
-)
 from treemem.ops.spinn.batched import normalised
+from treemem.ops.spinn.naive import Policy, SPINNWeights, TrackerWeights
+from treemem.ops.spinn.sequences import policy_steps, run_transitions, transition_actions
 
 SIZE, TRACKER = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]

@@ -20,7 +20,8 @@ from treemem.nn import DisjointTreeLSTM
 from treemem.nn import disjoint_tree_lstm as network_module
 from treemem.nn.word_vectors import WordVectors
 from treemem.ops.choices import Noise
-from treemem.ops.disjoint_tree_lstm import choose_trees, tree_plan
+from treemem.ops.disjoint_tree_lstm.plan import tree_plan
+from treemem.ops.disjoint_tree_lstm.sequences import choose_trees
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.learner import Learner, learner_of
 from treemem.runs.proximal_policy import ProximalPolicy, policy_loss

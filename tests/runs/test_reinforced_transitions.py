@@ -18,7 +18,8 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.nn import SPINN
 from treemem.nn import spinn as spinn_module
-from treemem.ops.spinn import Policy, TransitionRun, run_transitions
+from treemem.ops.spinn.naive import Policy
+from treemem.ops.spinn.sequences import TransitionRun, run_transitions
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.learner import Learner, learner_of
 from treemem.runs.reinforced_transitions import ReinforcedTransitions

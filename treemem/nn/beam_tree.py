@@ -14,7 +14,8 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
-from treemem.ops.beam_tree import BeamTreeWeights, ChildrenScore, beam_trees
+from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
+from treemem.ops.beam_tree.sequences import beam_trees
 from treemem.ops.choices import gumbel_noise
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.trees.tokens import TokenForm

@@ -12,7 +12,7 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import RecipeError
 from treemem.nn.lstm_stack import LSTMStack
 from treemem.nn.pair_encoder import BidirectionalLSTM, PairEncoder, PairOutput, Side, attend_step_by_step
-from treemem.ops.attention import additive_scores, attend, dot_scores
+from treemem.ops.attention.step import additive_scores, attend, dot_scores
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 

@@ -16,13 +16,9 @@ from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import EPSILON, Affine, layer_norm, linear
-from treemem.ops.crvnn import (
-    CRvNNWeights,
-    NeighborEquation,
-    TransitionFeatures,
-    continuous_recursion,
-)
-from treemem.ops.gated_recursive import CellActivation
+from treemem.ops.crvnn.naive import CRvNNWeights, NeighborEquation, TransitionFeatures
+from treemem.ops.crvnn.sequences import continuous_recursion
+from treemem.ops.gated_recursive.cell import CellActivation
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary

@@ -15,15 +15,9 @@ from treemem.device_copy import to_device
 from treemem.nn.joining_encoder import JoiningEncoder, Vectors
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
-from treemem.ops.diora import (
-    DIORAWeights,
-    MLPWeights,
-    PassWeights,
-    TreeLSTMWeights,
-    best_parses,
-    inside_outside,
-    unit,
-)
+from treemem.ops.diora.naive import DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
+from treemem.ops.diora.parses import best_parses
+from treemem.ops.diora.sequences import inside_outside
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import within
 from treemem.schedule.tree_batch import TreeBatch

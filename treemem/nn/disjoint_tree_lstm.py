@@ -17,14 +17,9 @@ from treemem.nn.sequence_encoder import SequenceBatch, SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.affine import Affine, linear
 from treemem.ops.choices import gumbel_noise
-from treemem.ops.disjoint_tree_lstm import (
-    ParserWeights,
-    TreePlan,
-    choices_of,
-    choose_trees,
-    compose_trees,
-    tree_plan,
-)
+from treemem.ops.disjoint_tree_lstm.naive import ParserWeights
+from treemem.ops.disjoint_tree_lstm.plan import TreePlan, tree_plan
+from treemem.ops.disjoint_tree_lstm.sequences import choices_of, choose_trees, compose_trees
 from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import Packing, within

@@ -6,7 +6,7 @@ import torch
 
 from treemem.nn.resettable import Resettable
 from treemem.ops.affine import EPSILON, Affine, layer_norm, linear
-from treemem.ops.gated_recursive import GatedCellWeights
+from treemem.ops.gated_recursive.cell import GatedCellWeights
 
 EXPANSION = 4  # the hidden layer is so many times as wide as a state, as in the authors' code
 
@@ -30,7 +30,7 @@ class Leaves(Resettable):
 
 
 class GatedCell(Resettable):
-    """The cell of :func:`treemem.ops.gated_recursive.gated_cell`.
+    """The cell of :func:`treemem.ops.gated_recursive.cell.gated_cell`.
 
     Args:
         hidden_size: width of a state.

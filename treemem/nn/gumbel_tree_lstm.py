@@ -14,7 +14,8 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.ops.affine import Affine
 from treemem.ops.choices import gumbel_noise
-from treemem.ops.gumbel_tree_lstm import GumbelTreeWeights, attend_to_nodes, gumbel_trees
+from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights
+from treemem.ops.gumbel_tree_lstm.sequences import attend_to_nodes, gumbel_trees
 from treemem.ops.lstm import LSTMWeights, naive_lstm
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import Packing

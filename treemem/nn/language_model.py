@@ -19,7 +19,7 @@ from treemem.nn.lstm_stack import LSTMStack
 from treemem.nn.on_lstm import OnLSTMStack, WeightDropoutScaling, distances_of_gates, layer_widths
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
-from treemem.ops.on_lstm import Engine
+from treemem.ops.on_lstm.engines import Engine
 from treemem.ops.sequence_lengths import within
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.tokens import TokenForm

@@ -13,7 +13,7 @@ from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.locked_dropout import locked_dropout
-from treemem.ops.controller import ControllerState, ControllerWeights, run_controller, runs_in_cpp
+from treemem.ops.controller.run import ControllerState, ControllerWeights, run_controller, runs_in_cpp
 from treemem.ops.sequence_lengths import Packing, within
 
 LSTMState = tuple[torch.Tensor, torch.Tensor]

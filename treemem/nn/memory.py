@@ -14,18 +14,13 @@ import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_rows, checked_scale
 from treemem.errors import GraphError, RecipeError
-from treemem.ops.controller import ControlledMemory, MemorySource, runs_in_cpp
-from treemem.ops.strength_memory import (
-    End,
-    Strengths,
-    StrengthState,
-    popped,
-    read_weights,
-    run_sequence,
-    strength_step,
-    with_room,
-)
-from treemem.ops.superposition_memory import Superposition, list_step, stack_readouts, stack_step
+from treemem.ops.controller.run import ControlledMemory, MemorySource, runs_in_cpp
+from treemem.ops.strength_memory.ends import End, popped, read_weights
+from treemem.ops.strength_memory.fused import Strengths, with_room
+from treemem.ops.strength_memory.sequence import run_sequence
+from treemem.ops.strength_memory.step import StrengthState, strength_step
+from treemem.ops.superposition_memory.fused import Superposition, stack_readouts
+from treemem.ops.superposition_memory.step import list_step, stack_step
 
 _ACTIONS = ("push", "pop", "no_op", "insert", "left", "right")
 Form = Literal["tanh", "sigmoid", "softmax", "linear", "output"]

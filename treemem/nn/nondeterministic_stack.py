@@ -9,7 +9,7 @@ import torch
 from treemem.checked_options import checked_count, checked_flag, checked_scale
 from treemem.errors import GraphError, RecipeError
 from treemem.nn.memory import Control, Memory
-from treemem.ops.nondeterministic_stack import AutomatonState, automaton_step
+from treemem.ops.nondeterministic_stack.step import AutomatonState, automaton_step
 
 
 class NondeterministicStack(Memory):

@@ -17,7 +17,8 @@ from treemem.nn.locked_dropout import locked_dropout
 from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
-from treemem.ops.on_lstm import Engine, OnLSTMOutputs, OnLSTMWeights, checked_engine, on_lstm
+from treemem.ops.on_lstm.engines import Engine, checked_engine, on_lstm
+from treemem.ops.on_lstm.step import OnLSTMOutputs, OnLSTMWeights
 from treemem.ops.sequence_lengths import within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_distances
@@ -46,7 +47,7 @@ class StackOutputs(NamedTuple):
 
 
 class OnLSTMLayer(Resettable):
-    """The weights of one layer of ON-LSTM, in the order of :class:`treemem.ops.on_lstm.OnLSTMWeights`.
+    """The weights of one layer of ON-LSTM, in the order of :class:`treemem.ops.on_lstm.step.OnLSTMWeights`.
 
     Args:
         input_size: width of what it reads.
@@ -73,7 +74,7 @@ class OnLSTMStack(torch.nn.Module):
         weight_dropout_scaling: ``"published"``, as in the authors' code: weights are multiplied by
             ``1 - weight_dropout`` in evaluation; ``"inverted"``, as in AWD-LSTM: the weights that stay are divided by
             ``1 - weight_dropout`` in training.
-        engine: how to run, see :data:`treemem.ops.on_lstm.Engine`; all give the same numbers.
+        engine: how to run, see :data:`treemem.ops.on_lstm.engines.Engine`; all give the same numbers.
 
     Raises:
         RecipeError: an option outside its range.
@@ -172,7 +173,7 @@ class ONLSTM(SequenceEncoder):
     """An ON-LSTM over the tokens of each tree (Shen et al. 2018). The encoding is the last layer's ``h`` at the end.
 
     Master gates bound the forget and input gates of an LSTM. From the first unit to the last, the master forget gate
-    rises and the master input gate falls; see :func:`treemem.ops.on_lstm.on_lstm_gates`. If the master forget gate
+    rises and the master input gate falls; see :func:`treemem.ops.on_lstm.step.on_lstm_gates`. If the master forget gate
     erases many units at a token, a large constituent ended before it. So the trace defines a tree.
 
     Args:

@@ -19,18 +19,16 @@ from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceEncoder, SequenceOutput
 from treemem.nn.token_trees import trees_over_tokens
 from treemem.ops.affine import EPSILON, Affine
-from treemem.ops.gated_recursive import GatedCellWeights
-from treemem.ops.ordered_memory import (
+from treemem.ops.gated_recursive.cell import GatedCellWeights
+from treemem.ops.ordered_memory.naive import (
     NO_DROPOUT,
     Dropouts,
     LayerNormScoreWeights,
     OrderedMemoryWeights,
     PlainCellWeights,
     TanhScoreWeights,
-    checked_engine,
-    ordered_memory,
-    slot_contents,
 )
+from treemem.ops.ordered_memory.sequences import checked_engine, ordered_memory, slot_contents
 from treemem.ops.sequence_engine import SequenceEngine
 from treemem.ops.sequence_lengths import entry_of_each, reversed_within
 from treemem.schedule.tree_batch import TreeBatch

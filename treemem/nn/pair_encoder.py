@@ -17,7 +17,7 @@ from treemem.nn.lstm_stack import LSTMStack
 from treemem.nn.resettable import Resettable
 from treemem.nn.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.nn.sequence_states import SequenceStates
-from treemem.ops.attention import additive_scores, attend
+from treemem.ops.attention.step import additive_scores, attend
 from treemem.ops.sequence_lengths import checked_lengths, reversed_within, within
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm

@@ -12,7 +12,8 @@ from treemem.checked_options import checked_choice
 from treemem.data.token_batch import whole_numbers
 from treemem.errors import GraphError
 from treemem.nn.memory import CompiledMemory, Control, Memory
-from treemem.ops.attention import AttendedRows, additive_scores, attend, dot_scores
+from treemem.ops.attention.fused import AttendedRows
+from treemem.ops.attention.step import additive_scores, attend, dot_scores
 
 AttentionForm = Literal["dot", "bilinear", "additive"]
 

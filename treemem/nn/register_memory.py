@@ -11,20 +11,10 @@ import torch.nn.functional as F
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_rows
 from treemem.errors import GraphError
 from treemem.nn.memory import CompiledMemory, Control, Memory
-from treemem.ops.register_memory import (
-    RegisterForm,
-    Registers,
-    Similarity,
-    chosen_row,
-    content_weights,
-    convex_write,
-    erase_and_add,
-    location_weights,
-    read_rows,
-    sampled_row,
-    straight_through,
-    with_prefix,
-)
+from treemem.ops.register_memory.addressing import Similarity, content_weights, location_weights
+from treemem.ops.register_memory.fused import RegisterForm, Registers
+from treemem.ops.register_memory.hard import chosen_row, sampled_row, straight_through
+from treemem.ops.register_memory.rows import convex_write, erase_and_add, read_rows, with_prefix
 
 Write = Literal["convex", "erase-and-add"]
 Addressing = Literal["soft", "straight-through", "reinforce"]

@@ -17,7 +17,8 @@ from treemem.nn.transition_encoder import (
 from treemem.ops.affine import Affine
 from treemem.ops.rrnet import PolicyWeights, RRNetWeights, run_rrnet
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn import Policy, TransitionRun
+from treemem.ops.spinn.naive import Policy
+from treemem.ops.spinn.sequences import TransitionRun
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 

@@ -19,7 +19,8 @@ from treemem.nn.transition_encoder import (
 )
 from treemem.ops.affine import Affine
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn import Policy, SPINNWeights, TrackerWeights, TransitionRun, run_transitions
+from treemem.ops.spinn.naive import Policy, SPINNWeights, TrackerWeights
+from treemem.ops.spinn.sequences import TransitionRun, run_transitions
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 

@@ -15,11 +15,12 @@ from treemem.nn.split_tree_cell import CellOptions
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.stack_tree_lstm import (
+    Actions,
+    Normalization,
     StackTreeLSTMOptions,
     stack_tree_lstm_gates,
     stack_tree_lstm_step,
 )
-from treemem.ops.stack_tree_lstm.options import Actions, Normalization
 from treemem.trees.vocabulary import Vocabulary
 
 

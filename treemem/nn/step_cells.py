@@ -21,7 +21,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.native.second_derivative import active_transforms
 from treemem.nn.cell_states import where
 from treemem.nn.memory import CompiledMemory, Control, Memory
-from treemem.ops.controller import ControllerName, ControllerState, ControllerWeights, run_controller, runs_in_cpp
+from treemem.ops.controller.run import ControllerName, ControllerState, ControllerWeights, run_controller, runs_in_cpp
 from treemem.ops.on_lstm.step import on_lstm_gates, on_lstm_step
 from treemem.ops.sequence_lengths import Packing
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from treemem.native.second_derivative import refuse_transforms
-from treemem.ops.controller import ControllerState, ControllerWeights, run_controller, runs_in_cpp
+from treemem.ops.controller.run import ControllerState, ControllerWeights, run_controller, runs_in_cpp
 
 
 def run_lstm(

@@ -20,7 +20,8 @@ from treemem.nn.recorded_options import SettableOption
 from treemem.nn.sequence_encoder import SequenceOutput
 from treemem.nn.torch_lstm import run_lstm
 from treemem.ops.sequence_lengths import Packing
-from treemem.ops.spinn import REDUCE, Policy, TransitionRun, policy_steps, transition_actions
+from treemem.ops.spinn.naive import REDUCE, Policy
+from treemem.ops.spinn.sequences import TransitionRun, policy_steps, transition_actions
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.reductions import token_reductions
 from treemem.trees.vocabulary import Vocabulary

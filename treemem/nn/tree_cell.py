@@ -19,7 +19,7 @@ from treemem.nn.stacked_linear import LinearByArity, StackedLinear
 from treemem.nn.tree_network import TreeLayer
 from treemem.ops.activation import ActivationName
 from treemem.ops.affine import EPSILON
-from treemem.ops.gated_recursive import gated_recursive_gates, gated_recursive_step
+from treemem.ops.gated_recursive.cell import gated_recursive_gates, gated_recursive_step
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -81,7 +81,7 @@ class GatedRecursiveCell(SplitTreeCell):
         return {"h": self.norm(self.leaf_map(x).to(self.leaf_map.bias.dtype))}
 
     def trace(self, children: State, x: torch.Tensor | None, kind: int) -> State:
-        """The gates of inner nodes, see :func:`treemem.ops.gated_recursive.gated_recursive_gates`."""
+        """The gates of inner nodes, see :func:`treemem.ops.gated_recursive.cell.gated_recursive_gates`."""
         preactivation = self.products_of(children, x, kind)["gates"]
         return gated_recursive_gates(preactivation, children["h"].shape[1], self.hidden_size)
 

@@ -12,8 +12,7 @@ from treemem.engines.printer.driven import DrivenStep
 from treemem.native.structures import Filled, Structure, structured_library
 from treemem.ops.affine import Affine
 from treemem.ops.choices import Noise
-from treemem.ops.tree_lstm import tree_lstm_step
-from treemem.ops.tree_lstm.printed import State, tree_lstm_of_two
+from treemem.ops.tree_lstm import State, tree_lstm_of_two, tree_lstm_step
 
 _SOURCE = Path(__file__).with_name("pair_by_pair.cpp")
 _NODES_PER_THREAD = 64

@@ -16,7 +16,7 @@
 #include "packed.h"
 #include "step.h"
 
-// The step of the cell for two children, printed from tree_lstm/step.py.
+// The step of the cell for two children, printed from tree_lstm.py.
 namespace tree_lstm {
 TREE_LSTM_STEP
 }

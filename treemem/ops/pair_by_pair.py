@@ -14,7 +14,7 @@ def compose(left: torch.Tensor, right: torch.Tensor, cell: Affine, *, bounded: b
     Args:
         left, right: the states.
         cell: of a Tree-LSTM, ``[5 * hidden_size, 2 * hidden_size]``, in the blocks of
-            :data:`treemem.ops.tree_lstm.step.GATES`.
+            :data:`treemem.ops.tree_lstm.GATES`.
         bounded: whether a node hands ``tanh(c)`` to its parent instead of ``c``.
     """
     hidden, cells = torch.stack([left, right], -2).chunk(2, -1)

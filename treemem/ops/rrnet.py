@@ -10,9 +10,9 @@ import torch
 from treemem.ops.affine import Affine, layer_norm, linear
 from treemem.ops.row_table import RowTable
 from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn import REDUCE, SHIFT, Policy, TransitionRun, run_engine
 from treemem.ops.spinn.batched import ThinStack
-from treemem.ops.spinn.naive import Transitions
+from treemem.ops.spinn.naive import REDUCE, SHIFT, Policy, Transitions
+from treemem.ops.spinn.sequences import TransitionRun, run_engine
 
 
 class PolicyWeights(NamedTuple):
@@ -158,7 +158,7 @@ def run_rrnet(
     policy: Policy | None = None,
     engine: SequenceEngine = "auto",
 ) -> TransitionRun:
-    """Run the transitions of sequences, each as if it were alone; see :func:`treemem.ops.spinn.run_transitions`.
+    """Run the transitions of sequences, each as if alone; see :func:`treemem.ops.spinn.sequences.run_transitions`.
 
     Args:
         inputs: the tokens' vectors, ``[sequences, longest, hidden_size]``, on the right of each sequence padding of any

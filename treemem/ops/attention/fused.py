@@ -10,7 +10,7 @@ import torch
 
 from treemem.native.large_pages import empty_rows
 from treemem.native.structures import Structure
-from treemem.ops.controller import ControlledMemory, MemorySource
+from treemem.ops.controller.run import ControlledMemory, MemorySource
 
 
 class AttendedRows(ControlledMemory):

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from treemem.ops.affine import Affine, linear
 from treemem.ops.choices import Noise, highest
-from treemem.ops.gated_recursive import GatedCellWeights, gated_cell
+from treemem.ops.gated_recursive.cell import GatedCellWeights, gated_cell
 
 
 class ChildrenScore(NamedTuple):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from treemem.device_copy import to_device_together
 from treemem.ops.beam_tree.search import Search
-from treemem.ops.gated_recursive import Levels
+from treemem.ops.gated_recursive.levels import Levels
 
 Integers = NDArray[np.int64]
 

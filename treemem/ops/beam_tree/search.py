@@ -13,7 +13,7 @@ from torch.nn import functional
 from treemem.ops.affine import linear
 from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
 from treemem.ops.choices import Noise, highest
-from treemem.ops.gated_recursive import gated_cell
+from treemem.ops.gated_recursive.cell import gated_cell
 
 
 class SearchStep(NamedTuple):

@@ -15,7 +15,7 @@ from treemem.ops.beam_tree.needed import needed
 from treemem.ops.beam_tree.search import Search, search
 from treemem.ops.beam_tree.soft import soft_search
 from treemem.ops.choices import Noise
-from treemem.ops.gated_recursive import gated_levels
+from treemem.ops.gated_recursive.levels import gated_levels
 from treemem.ops.pair_by_pair import joining_steps
 from treemem.ops.sequence_engine import SequenceEngine, checked_engine
 from treemem.ops.sequence_lengths import LongestFirst, within

@@ -17,7 +17,7 @@ from treemem.ops.affine import Affine, linear
 from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
 from treemem.ops.beam_tree.search import compose_beams, keep_ended
 from treemem.ops.choices import Noise, highest
-from treemem.ops.gated_recursive import GatedCellWeights, gated_cell
+from treemem.ops.gated_recursive.cell import GatedCellWeights, gated_cell
 from treemem.ops.row_table import RowTable
 
 ABSENT = -1e30

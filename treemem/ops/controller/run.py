@@ -343,7 +343,7 @@ class _Run(torch.autograd.Function):
     ) -> tuple[torch.Tensor, ...]:
         library = _library(controller, memory.source, [inputs])
         if library is None:
-            raise RuntimeError(f"{_WHAT} cannot run here; see treemem.ops.controller.runs_in_cpp")
+            raise RuntimeError(f"{_WHAT} cannot run here; see treemem.ops.controller.run.runs_in_cpp")
         tokens, size, products, controls = len(inputs), hidden.shape[1], len(of_input), len(of_control)
         widths = (len(bias), size, size if len(cell) else 0, controls, read.shape[1])
         blocks, *made = (empty_rows(inputs, tokens, width) for width in widths)

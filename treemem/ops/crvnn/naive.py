@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from treemem.ops.affine import Affine, linear
-from treemem.ops.gated_recursive import CellActivation, GatedCellWeights, gated_cell
+from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights, gated_cell
 
 NeighborEquation = Literal[5, 6]
 

@@ -30,7 +30,7 @@ _AGAIN: Any = {"use_reentrant": False, "preserve_rng_state": False}
 def batched_inside_outside(
     leaves: torch.Tensor, lengths: torch.Tensor, weights: DIORAWeights, *, splits: bool = True
 ) -> Charts:
-    """Run both passes; see :func:`treemem.ops.diora.inside_outside`."""
+    """Run both passes; see :func:`treemem.ops.diora.sequences.inside_outside`."""
     refuse_transforms()
     if not leaves.shape[2]:
         inside = empty_chart(leaves)

@@ -17,7 +17,7 @@ class ParserWeights(NamedTuple):
 
     Attributes:
         cell: of its Tree-LSTM, ``[5 * hidden_size, 2 * hidden_size]``, in the blocks of
-            :data:`treemem.ops.tree_lstm.step.GATES`.
+            :data:`treemem.ops.tree_lstm.GATES`.
         query: the score of a pair is ``query . h`` of its composition, ``[hidden_size]``.
     """
 

@@ -17,7 +17,7 @@ class GumbelTreeWeights(NamedTuple):
 
     Attributes:
         cell: of the Tree-LSTM of two children, ``[5 * hidden_size, 2 * hidden_size]``, in the blocks of
-            :data:`treemem.ops.tree_lstm.step.GATES`.
+            :data:`treemem.ops.tree_lstm.GATES`.
         query: the score of a composition is ``query . h / scale``, ``[hidden_size]``.
         scale: what scores are divided by.
     """
@@ -43,7 +43,7 @@ def naive_trees(
         leaves: ``[sequences, longest, 2 * hidden_size]``, 0 at padding.
         order: of the sequences.
         weights: of cell and score.
-        temperature, noise: see :func:`treemem.ops.gumbel_tree_lstm.gumbel_trees`.
+        temperature, noise: see :func:`treemem.ops.gumbel_tree_lstm.sequences.gumbel_trees`.
 
     Returns:
         The roots ``[sequences, 2 * hidden_size]``, the compositions ``[sequences, longest - 1, 2 * hidden_size]``, 0

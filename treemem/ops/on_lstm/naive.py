@@ -23,7 +23,8 @@ def naive_steps(
     Args:
         inputs: step after step, ``[tokens, input_size]``.
         hidden, cell: where to begin, ``[sequences, hidden_size]``.
-        input_weight, bias, hidden_weight: see :class:`treemem.ops.on_lstm.OnLSTMWeights`; ``bias`` is the sum of both.
+        input_weight, bias, hidden_weight: see :class:`treemem.ops.on_lstm.step.OnLSTMWeights`; ``bias`` is the sum of
+            both.
         sizes: how many sequences each step has.
         chunk_size: adjacent units that share a master unit.
 

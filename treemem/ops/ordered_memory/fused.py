@@ -15,7 +15,7 @@ from treemem.engines.printer.driven import DrivenStep
 from treemem.native.run import KeptRun, Tensors, run_native
 from treemem.native.structures import Filled, Structure, structured_library
 from treemem.ops.affine import Affine
-from treemem.ops.gated_recursive import GatedCellWeights, gated_recursive_step
+from treemem.ops.gated_recursive.cell import GatedCellWeights, gated_recursive_step
 from treemem.ops.ordered_memory.naive import (
     Dropouts,
     LayerNormScoreWeights,

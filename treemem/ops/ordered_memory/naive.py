@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from treemem.native.second_derivative import active_transforms
 from treemem.ops.affine import Affine, layer_norm, linear
-from treemem.ops.gated_recursive import GatedCellWeights
+from treemem.ops.gated_recursive.cell import GatedCellWeights
 
 THRESHOLD = 1e-5
 """Slots with less cumulative probability than this are out of reach of the next attention."""

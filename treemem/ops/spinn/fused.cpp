@@ -16,7 +16,7 @@
 #include "packed.h"
 #include "step.h"
 
-// The steps of a composition and of the tracker, printed from tree_lstm/step.py and controller/step.py.
+// The steps of a composition and of the tracker, printed from tree_lstm.py and controller/step.py.
 namespace tree_lstm {
 TREE_LSTM_STEP
 }

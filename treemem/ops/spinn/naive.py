@@ -34,7 +34,7 @@ class SPINNWeights(NamedTuple):
 
     Attributes:
         cell: of the Tree-LSTM of two children, ``[5 * hidden_size, 2 * hidden_size]``, in the blocks of
-            :data:`treemem.ops.tree_lstm.step.GATES`.
+            :data:`treemem.ops.tree_lstm.GATES`.
         tracker: None: transitions are given, and compositions read nothing but their children.
         norms: gains and biases of the normalisation over a batch; empty: there is none. Of the two nodes that the cell
             reads, ``[2, hidden_size]`` each; with a tracker also of the three nodes that it reads,

@@ -15,7 +15,7 @@ from treemem.native.structures import Filled, Structure, structured_library
 from treemem.ops.controller.step import lstm_step
 from treemem.ops.spinn.batched import Problem
 from treemem.ops.spinn.naive import SPINNWeights
-from treemem.ops.tree_lstm.printed import tree_lstm_of_two
+from treemem.ops.tree_lstm import tree_lstm_of_two
 
 _SOURCE = Path(__file__).with_name("fused.cpp")
 _NODES_PER_THREAD = 256

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from treemem.native.large_pages import empty_rows
 from treemem.native.structures import Structure
-from treemem.ops.controller import ControlledMemory, MemorySource, own_gradient
+from treemem.ops.controller.run import ControlledMemory, MemorySource, own_gradient
 from treemem.ops.strength_memory.ends import End
 
 

@@ -11,7 +11,7 @@ import torch
 
 from treemem.native.large_pages import empty_rows
 from treemem.native.structures import Structure
-from treemem.ops.controller import ControlledMemory, MemorySource, own_gradient, run_known
+from treemem.ops.controller.run import ControlledMemory, MemorySource, own_gradient, run_known
 
 
 class Superposition(ControlledMemory):

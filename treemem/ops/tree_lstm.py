@@ -1,8 +1,12 @@
-"""The pointwise step of an n-ary Tree-LSTM."""
+"""The pointwise step of an n-ary Tree-LSTM: ordered children, one forget gate for each."""
 
 from __future__ import annotations
 
 import torch
+
+from treemem.engines.printer.driven import DrivenStep
+
+State = dict[str, torch.Tensor]
 
 GATES = ("input", "forget", "output", "update")
 """Blocks of the preactivation, in order; ``forget`` is as many blocks as there are children."""
@@ -47,3 +51,11 @@ def tree_lstm_step(
     gates = tree_lstm_gates(preactivation, child_cells.shape[1], child_cells.shape[2], dropout)
     cell = gates["input"] * gates["update"] + (gates["forget"] * child_cells).sum(1)
     return gates["output"] * torch.tanh(cell), cell
+
+
+def _step(products: State, children: State) -> State:
+    return dict(zip("hc", tree_lstm_step(products["gates"], children["c"]), strict=True))
+
+
+tree_lstm_of_two = DrivenStep("TREE_LSTM_STEP", _step, {"gates": 5}, "hc", 2)
+"""Of two children, for drivers in C++."""
