@@ -15,7 +15,14 @@ from benchmarks.operations import Operation, OperationWorkload
 from benchmarks.published_ordered_memory import published_ordered_memory
 from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
 from treemem import Vocabulary
+from treemem.engines.sequence_lengths import entry_of_each
 from treemem.native.matmul_precision import matmul_precision
+from treemem.networks.memories.controllers.cells import run_cell
+from treemem.networks.parsers.on_lstm.equations import OnLSTMWeights
+from treemem.networks.parsers.on_lstm.run import on_lstm
+from treemem.networks.parsers.ordered_memory.equations import Dropouts
+from treemem.networks.parsers.ordered_memory.layer import MemoryMaps
+from treemem.networks.parsers.ordered_memory.run import ordered_memory
 from treemem.nn import (
     BeamTreeGRC,
     CRvNN,
@@ -33,14 +40,7 @@ from treemem.nn import (
     SuperpositionStack,
     VanillaCell,
 )
-from treemem.nn.ordered_memory import MemoryMaps
-from treemem.nn.step_cells import run_cell
 from treemem.ops import compile_steps
-from treemem.ops.on_lstm.engines import on_lstm
-from treemem.ops.on_lstm.step import OnLSTMWeights
-from treemem.ops.ordered_memory.naive import Dropouts
-from treemem.ops.ordered_memory.sequences import ordered_memory
-from treemem.ops.sequence_lengths import entry_of_each
 
 
 class OrderedMemoryProducts:

@@ -17,8 +17,8 @@ from benchmarks.problem import Problem
 from benchmarks.ways import ByBatch
 from treemem.device_copy import to_device, to_device_together
 from treemem.engines.cell import State
+from treemem.networks.trees.split_tree_cell import SplitTreeCell
 from treemem.nn import TreeLayer
-from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.schedule.schedule import Schedule, Segment
 from treemem.schedule.tree_batch import TreeBatch
 

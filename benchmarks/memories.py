@@ -9,11 +9,11 @@ from torch import Tensor
 
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
+from treemem.networks.memories.strength.ends import popped, read_weights
+from treemem.networks.memories.strength.equations import StrengthState
+from treemem.networks.memories.strength.naive import naive_run
+from treemem.networks.memories.strength.sequence import run_sequence
 from treemem.nn import NeuralStack
-from treemem.ops.strength_memory.ends import popped, read_weights
-from treemem.ops.strength_memory.naive import naive_run
-from treemem.ops.strength_memory.sequence import run_sequence
-from treemem.ops.strength_memory.step import StrengthState
 
 
 def item_by_item(value: Tensor, push: Tensor, pop: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from benchmarks.device import measured_device
 from benchmarks.examples import Examples
 from treemem.device_copy import to_device
+from treemem.networks.trees.split_tree_cell import SplitTreeCell
 from treemem.nn import ClassifierHead, EqualityHead, RelationHead, TreeNetwork
-from treemem.nn.split_tree_cell import SplitTreeCell
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 

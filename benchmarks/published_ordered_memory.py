@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from treemem.ops.affine import layer_norm, linear
-from treemem.ops.gated_recursive.cell import GatedCellWeights
-from treemem.ops.ordered_memory.naive import Dropouts, LayerNormScoreWeights, OrderedMemoryWeights
-from treemem.ops.sequence_lengths import entry_of_each
+from treemem.engines.affine import layer_norm, linear
+from treemem.engines.sequence_lengths import entry_of_each
+from treemem.networks.gated_cell.equations import GatedCellWeights
+from treemem.networks.parsers.ordered_memory.equations import Dropouts, LayerNormScoreWeights, OrderedMemoryWeights
 
 
 class Attention(NamedTuple):

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from treemem.nn.ordered_memory import MemoryMaps
-from treemem.ops.ordered_memory.sequences import ordered_memory
+from treemem.networks.parsers.ordered_memory.layer import MemoryMaps
+from treemem.networks.parsers.ordered_memory.run import ordered_memory
 
 SIZE, SLOTS, STEPS, BATCH = 128, 21, 300, 48
 SHORTEST, LONGEST = 10, 50

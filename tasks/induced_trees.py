@@ -18,7 +18,7 @@ from treemem.induction import induced_trees as trees_of_encoder
 from treemem.induction.branching import Branching
 from treemem.induction.runs import Average
 from treemem.model import Model
-from treemem.nn.ordered_memory import OrderedMemory
+from treemem.networks.parsers.ordered_memory.layer import OrderedMemory
 from treemem.runs.page_tables import tree_page_name
 from treemem.runs.study import recorded_model
 from treemem.runs.study_file import StudyResults

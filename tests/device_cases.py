@@ -15,6 +15,10 @@ from treemem import Forest, TreeBatch, Vocabulary
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.networks import NetworkConfig, every_network
+from treemem.networks.memories.controllers.cells import run_cell
+from treemem.networks.memories.strength.ends import End
+from treemem.networks.memories.strength.naive import naive_run
+from treemem.networks.memories.strength.sequence import run_sequence
 from treemem.nn import (
     DIORA,
     LSTM,
@@ -52,11 +56,7 @@ from treemem.nn import (
     UniversalTransformer,
     WordByWordAttention,
 )
-from treemem.nn.step_cells import run_cell
 from treemem.ops import State
-from treemem.ops.strength_memory.ends import End
-from treemem.ops.strength_memory.naive import naive_run
-from treemem.ops.strength_memory.sequence import run_sequence
 
 SIZE = 4
 VOCABULARY = Vocabulary(["x", "y"], [("f", 2), ("g", 1), ("h", 3)])

@@ -6,10 +6,10 @@ import math
 
 import torch
 
-from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryCell, OrderedMemoryScore
-from treemem.ops.ordered_memory.naive import NO_DROPOUT, Dropouts
-from treemem.ops.ordered_memory.sequences import ordered_memory
-from treemem.ops.sequence_engine import SequenceEngine
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.ordered_memory.equations import NO_DROPOUT, Dropouts
+from treemem.networks.parsers.ordered_memory.layer import MemoryMaps, OrderedMemoryCell, OrderedMemoryScore
+from treemem.networks.parsers.ordered_memory.run import ordered_memory
 
 INPUT_SIZE, SIZE = 3, 4
 Vector = list[float]

@@ -29,7 +29,7 @@ from treemem.checkpoint.files import write_checkpoint
 from treemem.errors import CheckpointError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.nn import parameter_sets
+from treemem.networks.trees import parameter_sets
 from treemem.runs import TrainingOptions, fit
 from treemem.tasks.table import TableDataOptions, task_from_table
 from treemem.trees.vocabulary import Vocabulary

@@ -18,8 +18,8 @@ from treemem.errors import ParseError
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import Monitor, Score
 from treemem.networks import NETWORKS, NetworkConfig
-from treemem.nn.encoder_output import EncoderOutput
-from treemem.nn.encodings import root_encodings
+from treemem.networks.encoder_output import EncoderOutput
+from treemem.networks.encodings import root_encodings
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import TASKS, ClassificationTask
 from treemem.trees.brackets import parse_brackets

@@ -30,7 +30,7 @@ from treemem.trees.record_reader import is_missing
 from treemem.trees.vocabulary import children_in_words, label_arity_pairs
 
 if TYPE_CHECKING:
-    from treemem.nn.row_cache import RowCache
+    from treemem.networks.trees.row_cache import RowCache
     from treemem.trees.vocabulary import Vocabulary
 
 

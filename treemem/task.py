@@ -46,7 +46,7 @@ class ModelOutput(NamedTuple):
 
     Attributes:
         outputs: of the head.
-        encoded: of the encoder: a :class:`~treemem.nn.encoder_output.EncoderOutput`, or a tensor of encodings.
+        encoded: of the encoder: a :class:`~treemem.nn.EncoderOutput`, or a tensor of encodings.
     """
 
     outputs: Any

@@ -15,8 +15,8 @@ from torch import nn
 from treemem.checked_options import checked_count, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
 from treemem.errors import ParseError, RecipeError
+from treemem.heads import ClassifierHead, RelationHead
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.task import ClassificationTask
 from treemem.tasks.entailment.readers import CLASSES, SIDES, PairRecords, pair_tree, read_folder, read_pairs
 from treemem.tasks.known_words import known_words

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from treemem.heads import NumberDecoder
 from treemem.model import Model
-from treemem.nn.heads import NumberDecoder
 from treemem.runs.recipe import load_recipe
 from treemem.runs.study_file import StudyResults
 from treemem.tasks.equation_verification.generation.numeric import KINDS, SYMBOLIC, exact_value, generate_numeric

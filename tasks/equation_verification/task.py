@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from treemem.checked_options import checked_choice
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers, without_empty
 from treemem.data.sum_count import SumCount
+from treemem.engines.activation import ActivationName
 from treemem.errors import GraphError, RecipeError
+from treemem.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn.encoder_output import EncoderOutput
-from treemem.nn.heads import ComparisonHead, EqualityHead, NumberDecoder, ReadOut
-from treemem.ops.activation import ActivationName
+from treemem.networks.encoder_output import EncoderOutput
 from treemem.task import ClassificationTask, Verdict
 from treemem.tasks.equation_verification.data import EquationDataOptions, make_equation_data
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES

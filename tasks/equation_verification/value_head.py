@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from treemem.nn.encoder_output import EncoderOutput
-from treemem.nn.encodings import root_encodings
-from treemem.nn.heads import EqualityHead
-from treemem.nn.resettable import Resettable
+from treemem.heads import EqualityHead
+from treemem.networks.encoder_output import EncoderOutput
+from treemem.networks.encodings import root_encodings
+from treemem.networks.resettable import Resettable
 
 NUM_POINTS = 12
 """At how many points a network learns the values of expressions."""

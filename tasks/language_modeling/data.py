@@ -12,7 +12,7 @@ import numpy as np
 
 from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
-from treemem.nn.language_model import END
+from treemem.networks.sequences.language_model.layer import END
 from treemem.tasks.language_modeling.generation.english import english_grammar
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.pcfg import Grammar, Sentence

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
-from treemem.nn.language_model import END
+from treemem.networks.sequences.language_model.layer import END
 from treemem.records import open_source, text_lines
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.penn import read_penn_trees

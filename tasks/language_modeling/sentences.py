@@ -13,7 +13,7 @@ from treemem.device_copy import to_device
 from treemem.errors import RecipeError, VocabularyError, near_names
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.model import Model
-from treemem.nn.language_model import END
+from treemem.networks.sequences.language_model.layer import END
 from treemem.trees.vocabulary import Vocabulary
 
 _WORDS_AT_ONCE = 4096

@@ -24,7 +24,7 @@ from treemem.errors import ParseError, RecipeError, VocabularyError, shown
 from treemem.metrics.accuracy import perplexity_scores
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig
-from treemem.nn.language_model import END
+from treemem.networks.sequences.language_model.layer import END
 from treemem.records import read_records
 from treemem.task import Answer, ModelOutput, Task
 from treemem.tasks.language_modeling.data import LanguageDataOptions, grammar_data, leaf_nodes, with_ends

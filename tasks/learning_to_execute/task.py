@@ -14,7 +14,7 @@ from treemem.data.examples import TaskData
 from treemem.errors import ParseError, VocabularyError, near_names
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
-from treemem.nn.sequence_to_sequence import BETWEEN, END
+from treemem.networks.sequences.sequence_to_sequence.layer import BETWEEN, END
 from treemem.tasks.learning_to_execute.data import MAX_LENGTH, ProgramDataOptions, make_programs
 from treemem.tasks.learning_to_execute.programs import MAX_NESTING, OUTPUTS, SYMBOLS
 from treemem.tasks.transduction.pair_task import PairTask, Written

@@ -21,7 +21,7 @@ from treemem.errors import RecipeError, TreememError, for_commands
 from treemem.explore.tables import markdown_table
 from treemem.model import Model
 from treemem.model_digest import weights_digest
-from treemem.nn.ordered_memory import OrderedMemory
+from treemem.networks.parsers.ordered_memory.layer import OrderedMemory
 from treemem.records import write_records
 from treemem.runs.evaluate import evaluate
 from treemem.runs.study import read_study, recorded_model

@@ -15,9 +15,9 @@ from torch import nn
 from treemem.checked_options import checked_choice, checked_count, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import RecipeError, VocabularyError
+from treemem.heads import ClassifierHead
 from treemem.metrics.score import Monitor, PublishedFigure
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn.heads import ClassifierHead
 from treemem.task import ClassificationTask
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
 from treemem.tasks.listops.published import PUBLISHED_FIGURES

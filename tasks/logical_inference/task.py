@@ -14,9 +14,9 @@ from torch import nn
 from treemem.checked_options import checked_choice, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import ParseError, RecipeError
+from treemem.heads import ClassifierHead, RelationHead
 from treemem.metrics.score import Monitor, PublishedFigure
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.task import ClassificationTask
 from treemem.tasks.logical_inference.data import LogicDataOptions, make_logic_data
 from treemem.tasks.logical_inference.generation.operator_form import with_operators

@@ -16,9 +16,9 @@ from torch import nn
 from treemem.checked_options import checked_count, checked_probability
 from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
 from treemem.errors import ParseError
+from treemem.heads import ClassifierHead, RelationHead
 from treemem.metrics.score import Monitor
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn.heads import ClassifierHead, RelationHead
 from treemem.task import ClassificationTask
 from treemem.tasks.known_words import known_words
 from treemem.tasks.reading.data import ReadingDataOptions, make_questions, read_questions

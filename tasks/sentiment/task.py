@@ -20,12 +20,12 @@ from treemem.checked_options import checked_choice, checked_count, checked_flag,
 from treemem.data.examples import Examples, TaskData, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.heads import ClassifierHead
 from treemem.metrics.score import Monitor, PublishedFigure
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn.encoder_output import EncoderOutput
-from treemem.nn.heads import ClassifierHead
-from treemem.nn.tree_states import TreeStates
-from treemem.nn.word_vectors import WordVectors
+from treemem.networks.encoder_output import EncoderOutput
+from treemem.networks.trees.tree_states import TreeStates
+from treemem.networks.word_vectors import WordVectors
 from treemem.records import read_records
 from treemem.task import ClassificationTask
 from treemem.tasks.known_words import known_words

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names, shown
-from treemem.nn.sequence_to_sequence import END
+from treemem.networks.sequences.sequence_to_sequence.layer import END
 from treemem.records import read_records
 from treemem.tasks.transduction.grammars import Pair
 from treemem.trees.forest import SEQUENCE, Forest

@@ -15,7 +15,7 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.data.examples import TaskData, split_and_group
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
-from treemem.nn.sequence_to_sequence import BETWEEN, END
+from treemem.networks.sequences.sequence_to_sequence.layer import BETWEEN, END
 from treemem.tasks.transduction.data import TransductionDataOptions, make_pairs
 from treemem.tasks.transduction.grammars import Kind, symbols_of
 from treemem.tasks.transduction.pair_task import PairTask, Written

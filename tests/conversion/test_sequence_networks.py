@@ -19,7 +19,7 @@ import treemem
 from treemem.conversion import convert
 from treemem.errors import CheckpointError, RecipeError
 from treemem.model import Model
-from treemem.nn.sequence_encoder import SequenceEncoder
+from treemem.networks.sequence_encoder import SequenceEncoder
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "sequence"
 # The published numbers of the tokens of `[SM 6 [MAX 5 9 ] ]` and of `( a ( and b ) )`.

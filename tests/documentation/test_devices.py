@@ -20,7 +20,7 @@ import treemem.nn
 from treemem import Forest, TreeBatch, Vocabulary
 from treemem.data.token_batch import TokenBatch
 from treemem.networks import NETWORKS
-from treemem.nn.encoder import Encoder
+from treemem.networks.encoder import Encoder
 from treemem.task import TASKS
 
 _GRAPH_LIBRARIES = ("dgl.", "torch_geometric.")  # their own code for a device is not tested here

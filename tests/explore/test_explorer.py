@@ -20,8 +20,8 @@ from treemem.explore.explorer import page_data
 from treemem.induction import induced_trees, sentence_f1
 from treemem.model import Model
 from treemem.networks import NETWORKS, NetworkConfig
-from treemem.nn.encoder import Encoder
-from treemem.nn.encoder_output import EncoderOutput
+from treemem.networks.encoder import Encoder
+from treemem.networks.encoder_output import EncoderOutput
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Answer, Task
 from treemem.tasks.equation_verification.task import EquationVerification

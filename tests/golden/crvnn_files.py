@@ -11,10 +11,10 @@ from golden.learned_weights import VOCABULARY, check_gradients, load
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.crvnn.equations import naive_steps
+from treemem.networks.parsers.crvnn.run import continuous_recursion, recursion_of, with_ends
 from treemem.nn import CRvNN
-from treemem.ops.crvnn.naive import naive_steps
-from treemem.ops.crvnn.sequences import continuous_recursion, recursion_of, with_ends
-from treemem.ops.sequence_engine import SequenceEngine
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 _MAPS = {

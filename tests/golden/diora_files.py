@@ -12,11 +12,11 @@ from golden.learned_weights import VOCABULARY
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.diora.layer import margin_loss
+from treemem.networks.parsers.diora.parses import best_parses
+from treemem.networks.parsers.diora.run import inside_outside
 from treemem.nn import DIORA
-from treemem.nn.diora import margin_loss
-from treemem.ops.diora.parses import best_parses
-from treemem.ops.diora.sequences import inside_outside
-from treemem.ops.sequence_engine import SequenceEngine
 from treemem.trees.induced import tree_from_splits
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")

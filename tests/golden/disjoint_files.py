@@ -13,12 +13,12 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 from torch.nn import functional
 
+from treemem.engines.affine import Affine
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.induction import tree_from_splits
+from treemem.networks.parsers.disjoint_tree_lstm.plan import TreePlan, tree_plan
+from treemem.networks.parsers.disjoint_tree_lstm.run import choices_of, choose_trees, compose_trees
 from treemem.nn import DisjointTreeLSTM
-from treemem.ops.affine import Affine
-from treemem.ops.disjoint_tree_lstm.plan import TreePlan, tree_plan
-from treemem.ops.disjoint_tree_lstm.sequences import choices_of, choose_trees, compose_trees
-from treemem.ops.sequence_engine import SequenceEngine
 from treemem.runs.proximal_policy import ProximalPolicy, policy_loss
 from treemem.trees.vocabulary import Vocabulary
 

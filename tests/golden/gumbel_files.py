@@ -14,14 +14,14 @@ from golden.learned_weights import VOCABULARY, check_gradients, load
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
+from treemem.engines.affine import Affine
+from treemem.engines.choices import straight_through
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.induction import tree_from_splits
+from treemem.networks.parsers.gumbel_tree_lstm.equations import GumbelTreeWeights
+from treemem.networks.parsers.gumbel_tree_lstm.run import attend_to_nodes, gumbel_trees
+from treemem.networks.trees.tree_lstm.equations import tree_lstm_step
 from treemem.nn import GumbelTreeLSTM
-from treemem.ops.affine import Affine
-from treemem.ops.choices import straight_through
-from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights
-from treemem.ops.gumbel_tree_lstm.sequences import attend_to_nodes, gumbel_trees
-from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.tree_lstm import tree_lstm_step
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 _LEAVES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

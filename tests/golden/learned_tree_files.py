@@ -14,12 +14,12 @@ from golden.learned_weights import VOCABULARY, check_gradients, load
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.gated_cell.equations import gated_cell
+from treemem.networks.gated_cell.layer import GatedCell
+from treemem.networks.gated_cell.levels import Levels, gated_levels
+from treemem.networks.parsers.beam_tree.run import beam_trees
 from treemem.nn import BeamTreeGRC, EfficientBeamTreeGRC
-from treemem.nn.gated_cell import GatedCell
-from treemem.ops.beam_tree.sequences import beam_trees
-from treemem.ops.gated_recursive.cell import gated_cell
-from treemem.ops.gated_recursive.levels import Levels, gated_levels
-from treemem.ops.sequence_engine import SequenceEngine
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 _CELL = {"wcell1": "cell.hidden_map", "wcell2": "cell.gate_map"}

@@ -10,11 +10,11 @@ import torch
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
+from treemem.networks.memories.memory import Memory
+from treemem.networks.memories.nondeterministic_stack.naive import naive_readings
+from treemem.networks.memories.strength.ends import End
+from treemem.networks.memories.strength.naive import naive_run
 from treemem.nn import NeuralDeque, NeuralQueue, NeuralStack, NondeterministicStack, SuperpositionStack
-from treemem.nn.memory import Memory
-from treemem.ops.nondeterministic_stack.naive import naive_readings
-from treemem.ops.strength_memory.ends import End
-from treemem.ops.strength_memory.naive import naive_run
 
 
 def batch_first(arrays: Arrays, *names: str) -> list[torch.Tensor]:

@@ -14,10 +14,10 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 from torch.nn import functional
 
+from treemem.networks.parsers.on_lstm.equations import OnLSTMWeights, on_lstm_gates
+from treemem.networks.parsers.on_lstm.layer import OnLSTMLayer, OnLSTMStack
+from treemem.networks.parsers.on_lstm.run import Engine
 from treemem.nn import ONLSTM
-from treemem.nn.on_lstm import OnLSTMLayer, OnLSTMStack
-from treemem.ops.on_lstm.engines import Engine
-from treemem.ops.on_lstm.step import OnLSTMWeights, on_lstm_gates
 from treemem.trees.vocabulary import Vocabulary
 
 ENGINES = [engine for engine in get_args(Engine) if engine != "auto"]

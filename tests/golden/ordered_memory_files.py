@@ -9,10 +9,10 @@ import torch
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.ordered_memory import equations
+from treemem.networks.parsers.ordered_memory.layer import MemoryMaps, OrderedMemoryPadding
 from treemem.nn import OrderedMemory
-from treemem.nn.ordered_memory import MemoryMaps, OrderedMemoryPadding
-from treemem.ops.ordered_memory import naive
-from treemem.ops.sequence_engine import SequenceEngine
 from treemem.trees.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["word"], [("f", 2)])
@@ -81,10 +81,10 @@ def check_attention(arrays: Arrays) -> None:
     maps = MemoryMaps(size, size, "gated").double()
     _load(maps, arrays)
     new, candidates, pointers = (torch.from_numpy(arrays[name]) for name in ("x", "Mhat_prev", "p_prev"))
-    query, candidates = naive.queries_of(new, maps.weights().attention), candidates.transpose(0, 1)
-    found = naive.attend(query, candidates, pointers.t().cumsum(0), maps.weights().attention)
+    query, candidates = equations.queries_of(new, maps.weights().attention), candidates.transpose(0, 1)
+    found = equations.attend(query, candidates, pointers.t().cumsum(0), maps.weights().attention)
     results = {
-        "logits_scaled": naive.slot_scores(query, candidates, maps.weights().attention),
+        "logits_scaled": equations.slot_scores(query, candidates, maps.weights().attention),
         "p": found.pointers,
         "cum_fwd": found.cumulative,
         "cum_bwd": found.onward,
@@ -123,18 +123,18 @@ def _check_sequences(arrays: Arrays, layer: OrderedMemory) -> None:
 def _check_steps(arrays: Arrays, layer: OrderedMemory) -> None:
     """Every array of every step, at padding too: there the authors' code goes on from an empty memory."""
     weights, slots = layer.forward_memory.weights(), layer.slots
-    projected = naive.project(torch.from_numpy(arrays["X"]), weights)  # [longest, sequences, hidden_size]
+    projected = equations.project(torch.from_numpy(arrays["X"]), weights)  # [longest, sequences, hidden_size]
     present = torch.from_numpy(arrays["mask"])[..., None]
     memory = candidates = projected.new_zeros(slots, *projected.shape[1:])
     pointers = projected.new_zeros(slots, projected.shape[1])
-    attention, onward = naive.Attention.of(pointers), torch.ones_like(pointers)
+    attention, onward = equations.Attention.of(pointers), torch.ones_like(pointers)
     for step, new in enumerate(projected):
         if step:
-            query = naive.queries_of(new, weights.attention)
-            attention = naive.attend(query, candidates, pointers.cumsum(0), weights.attention)
+            query = equations.queries_of(new, weights.attention)
+            attention = equations.attend(query, candidates, pointers.cumsum(0), weights.attention)
             onward = attention.onward
         memory = torch.lerp(memory, candidates, onward[:, :, None]) * present[step]
-        candidates = naive.compose(new, memory, attention.cumulative, weights.cell) * present[step]
+        candidates = equations.compose(new, memory, attention.cumulative, weights.cell) * present[step]
         pointers = attention.pointers * present[step, :, 0]
         found = {
             "xt": new,

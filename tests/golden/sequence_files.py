@@ -15,10 +15,10 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
 from treemem.engines.cell import State
+from treemem.networks.trees.parameter_sets import SetsByArity
+from treemem.networks.trees.split_tree_cell import CellOptions
+from treemem.networks.trees.tree_cell.layer import GatedRecursiveCell
 from treemem.nn import TreeNetwork
-from treemem.nn.parameter_sets import SetsByArity
-from treemem.nn.split_tree_cell import CellOptions
-from treemem.nn.tree_cell import GatedRecursiveCell
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

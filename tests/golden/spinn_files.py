@@ -11,10 +11,10 @@ import torch
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
-from treemem.ops.affine import Affine
-from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn.naive import Policy, SPINNWeights, TrackerWeights
-from treemem.ops.spinn.sequences import TransitionRun, policy_steps, run_transitions
+from treemem.engines.affine import Affine
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.spinn.equations import Policy, SPINNWeights, TrackerWeights
+from treemem.networks.parsers.spinn.run import TransitionRun, policy_steps, run_transitions
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 Parameters = dict[str, torch.Tensor]

@@ -21,6 +21,9 @@ from golden.stack_tree_networks import (
 )
 from torch.nn import functional
 
+from treemem.networks.trees.stack_tree_lstm.equations import stack_tree_lstm_gates
+from treemem.networks.trees.stack_tree_rnn.equations import stack_candidates
+from treemem.networks.trees.tree_lstm.equations import tree_lstm_gates
 from treemem.nn import (
     LSTM,
     RNN,
@@ -31,9 +34,6 @@ from treemem.nn import (
     TreeLayer,
     TreeLSTM,
 )
-from treemem.ops.stack_tree_lstm import stack_tree_lstm_gates
-from treemem.ops.stack_tree_rnn import stack_candidates
-from treemem.ops.tree_lstm import tree_lstm_gates
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from treemem.networks.trees.stacked_linear import StackedLinear
 from treemem.nn import StackTreeLSTM, StackTreeRNN, TreeLayer, TreeLSTM, TreeRNN
-from treemem.nn.stacked_linear import StackedLinear
 from treemem.trees.vocabulary import Vocabulary
 
 Arrays = Mapping[str, NDArray[Any]]

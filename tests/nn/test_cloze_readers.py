@@ -11,8 +11,8 @@ from torch import Tensor
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError
+from treemem.networks.pairs.pair_encoder import PairEncoder
 from treemem.nn import AttentiveReader, DeepLSTMReader, ImpatientReader
-from treemem.nn.pair_encoder import PairEncoder
 from treemem.schedule.tree_batch import TreeBatch
 
 LENGTHS = [(5, 4), (1, 1), (5, 2), (3, 5), (2, 1)]

@@ -13,8 +13,8 @@ from tree_networks import NETWORKS as TREE_NETWORKS
 from treemem import ops
 from treemem.errors import GraphError
 from treemem.networks import NetworkConfig, every_network
+from treemem.networks.sequence_encoder import SequenceEncoder
 from treemem.nn import ChildSumTreeLSTM, RowCache, TreeLayer, TreeLSTM, TreeNetwork
-from treemem.nn.sequence_encoder import SequenceEncoder
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest

@@ -10,9 +10,9 @@ import torch
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
+from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
+from treemem.networks.word_vectors import WordVectors
 from treemem.nn import ONLSTM, LanguageModel
-from treemem.nn.lstm_stack import LSTMStack
-from treemem.nn.word_vectors import WordVectors
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.vocabulary import Vocabulary
 

@@ -10,6 +10,7 @@ import torch
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.networks.trees.stacked_linear import StackedLinear
 from treemem.nn import (
     LSTM,
     ChildSumTreeLSTM,
@@ -23,7 +24,6 @@ from treemem.nn import (
     TreeNetwork,
     TreeRNN,
 )
-from treemem.nn.stacked_linear import StackedLinear
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
 from treemem.trees.tree import Tree

@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 from tree_strategies import VOCABULARY
 
 from treemem.errors import GraphError, RecipeError
+from treemem.networks.memories.controllers.cell_trace import traced_run
+from treemem.networks.memories.memory import Memory
+from treemem.networks.memories.strength.ends import End
+from treemem.networks.memories.strength.naive import naive_run
 from treemem.nn import (
     DoublyLinkedList,
     MemoryCell,
@@ -23,10 +27,6 @@ from treemem.nn import (
     SuperpositionStack,
     VanillaCell,
 )
-from treemem.nn.cell_trace import traced_run
-from treemem.nn.memory import Memory
-from treemem.ops.strength_memory.ends import End
-from treemem.ops.strength_memory.naive import naive_run
 
 ACTIONS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12)
 ONE_ENDED: list[tuple[type[NeuralStack | NeuralQueue], End]] = [(NeuralStack, "top"), (NeuralQueue, "bottom")]

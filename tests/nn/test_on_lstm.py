@@ -6,11 +6,11 @@ from engine_parity import assert_same
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError
+from treemem.networks.parsers.on_lstm.equations import OnLSTMWeights
+from treemem.networks.parsers.on_lstm.layer import OnLSTMStack
+from treemem.networks.parsers.on_lstm.run import Engine, on_lstm
+from treemem.networks.sequences.locked_dropout import locked_dropout
 from treemem.nn import ONLSTM
-from treemem.nn.locked_dropout import locked_dropout
-from treemem.nn.on_lstm import OnLSTMStack
-from treemem.ops.on_lstm.engines import Engine, on_lstm
-from treemem.ops.on_lstm.step import OnLSTMWeights
 from treemem.schedule.tree_batch import TreeBatch
 
 LENGTHS = [(4, 0, 6, 1, 6, 2), (3, 3), (0, 0), (), (1,)]

@@ -9,8 +9,8 @@ import torch
 
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
+from treemem.networks.parsers.prpn.equations import slot_gates
 from treemem.nn import PRPN
-from treemem.ops.prpn import slot_gates
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.vocabulary import Vocabulary
 

@@ -19,8 +19,8 @@ from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.nn.sequence_encoder import SequenceEncoder
-from treemem.nn.word_vectors import WordVectors
+from treemem.networks.sequence_encoder import SequenceEncoder
+from treemem.networks.word_vectors import WordVectors
 from treemem.runs import TrainingOptions, fit
 from treemem.schedule.tree_batch import TreeBatch
 

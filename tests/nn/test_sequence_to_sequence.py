@@ -11,9 +11,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
+from treemem.networks.memories.controllers.cells import run_cell
+from treemem.networks.sequences.sequence_to_sequence.beam_search import beam_search
 from treemem.nn import SequenceToSequence
-from treemem.nn.beam_search import beam_search
-from treemem.nn.step_cells import run_cell
 from treemem.trees.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["</s>", "|||", "a", "b", "c"], [])

@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from treemem.errors import GraphError, RecipeError
+from treemem.networks.cell_states import where
+from treemem.networks.memories.controllers.cells import run_cell
+from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
 from treemem.nn import (
     ONLSTM,
     DoublyLinkedList,
@@ -28,9 +31,6 @@ from treemem.nn import (
     SuperpositionStack,
     VanillaCell,
 )
-from treemem.nn.cell_states import where
-from treemem.nn.lstm_stack import LSTMStack
-from treemem.nn.step_cells import run_cell
 from treemem.trees.vocabulary import Vocabulary
 
 CELLS = [VanillaCell, GRUCell, LSTMCell, lambda inputs, size: ONLSTMCell(inputs, size, 4)]

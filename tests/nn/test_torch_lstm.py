@@ -8,8 +8,8 @@ from torch.nn.utils import prune
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from treemem.native import compile_mode
-from treemem.nn.lstm_stack import LSTMStack
-from treemem.nn.torch_lstm import run_lstm
+from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
+from treemem.networks.sequences.recurrent.torch_lstm import run_lstm
 from treemem.ops import compile_steps
 
 LENGTHS = torch.tensor([9, 9, 7, 3, 3, 1])

@@ -12,8 +12,8 @@ from tree_strategies import VOCABULARY, random_forest
 from treemem.errors import GraphError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.networks.sequences.attention_encoder import attention_weights, sinusoids
 from treemem.nn import Transformer
-from treemem.nn.attention_encoder import attention_weights, sinusoids
 from treemem.schedule.tree_batch import TreeBatch
 
 SMALL: dict[str, Any] = {"num_layers": 2, "num_heads": 2, "feedforward_size": 5}

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from treemem.engines.activation import activation, checked_activation
 from treemem.errors import RecipeError
-from treemem.ops.activation import activation, checked_activation
 
 
 def test_an_elu_is_the_argument_or_its_exponential_less_one() -> None:

@@ -10,12 +10,12 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.engines.affine import Affine, linear
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.native.threads import torch_threads
-from treemem.ops.affine import Affine, linear
-from treemem.ops.beam_tree.naive import BeamTreeWeights, ChildrenScore
-from treemem.ops.beam_tree.sequences import beam_trees
-from treemem.ops.gated_recursive.cell import GatedCellWeights, gated_cell
-from treemem.ops.sequence_engine import SequenceEngine
+from treemem.networks.gated_cell.equations import GatedCellWeights, gated_cell
+from treemem.networks.parsers.beam_tree.equations import BeamTreeWeights, ChildrenScore
+from treemem.networks.parsers.beam_tree.run import beam_trees
 
 SIZE = 6
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]

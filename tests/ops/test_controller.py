@@ -13,6 +13,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from treemem.errors import GraphError
 from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
+from treemem.networks.memories.attention.layer import ReadOnlyState
+from treemem.networks.memories.controllers import run
+from treemem.networks.memories.controllers.cells import run_cell
+from treemem.networks.memories.registers.layer import RegisterState
+from treemem.networks.memories.strength.equations import StrengthState
+from treemem.networks.memories.superposition.native import Superposition
 from treemem.nn import (
     GRUCell,
     LSTMCell,
@@ -27,13 +33,7 @@ from treemem.nn import (
     SuperpositionStack,
     VanillaCell,
 )
-from treemem.nn.read_only_memory import ReadOnlyState
-from treemem.nn.register_memory import RegisterState
-from treemem.nn.step_cells import run_cell
 from treemem.ops import compile_steps
-from treemem.ops.controller import run
-from treemem.ops.strength_memory.step import StrengthState
-from treemem.ops.superposition_memory.fused import Superposition
 
 LENGTHS = torch.tensor([4, 9, 3, 0, 9, 1, 6])
 CELLS: list[Callable[[int, int], StepCell]] = [VanillaCell, LSTMCell, GRUCell]

@@ -9,15 +9,15 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.engines.affine import Affine
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
+from treemem.networks.gated_cell.equations import GatedCellWeights
+from treemem.networks.parsers.crvnn.equations import CRvNNWeights, TransitionFeatures
+from treemem.networks.parsers.crvnn.native import native_steps
+from treemem.networks.parsers.crvnn.run import continuous_recursion
 from treemem.ops import compile_steps
-from treemem.ops.affine import Affine
-from treemem.ops.crvnn.naive import CRvNNWeights, TransitionFeatures
-from treemem.ops.crvnn.native import native_steps
-from treemem.ops.crvnn.sequences import continuous_recursion
-from treemem.ops.gated_recursive.cell import GatedCellWeights
-from treemem.ops.sequence_engine import SequenceEngine
 
 SIZE, FEATURES = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]

@@ -8,13 +8,13 @@ from engine_parity import assert_same
 from torch import Tensor
 from tree_strategies import VOCABULARY, random_forest
 
+from treemem.engines.affine import Affine
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.diora import batched
+from treemem.networks.parsers.diora.equations import DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
+from treemem.networks.parsers.diora.parses import best_parses
+from treemem.networks.parsers.diora.run import inside_outside
 from treemem.nn import DIORA
-from treemem.ops.affine import Affine
-from treemem.ops.diora import batched
-from treemem.ops.diora.naive import DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
-from treemem.ops.diora.parses import best_parses
-from treemem.ops.diora.sequences import inside_outside
-from treemem.ops.sequence_engine import SequenceEngine
 from treemem.schedule.tree_batch import TreeBatch
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")

@@ -10,12 +10,12 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.engines.affine import Affine
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.disjoint_tree_lstm.equations import ParserWeights
+from treemem.networks.parsers.disjoint_tree_lstm.plan import tree_plan
+from treemem.networks.parsers.disjoint_tree_lstm.run import choices_of, choose_trees, compose_trees
 from treemem.ops import compile_steps
-from treemem.ops.affine import Affine
-from treemem.ops.disjoint_tree_lstm.naive import ParserWeights
-from treemem.ops.disjoint_tree_lstm.plan import tree_plan
-from treemem.ops.disjoint_tree_lstm.sequences import choices_of, choose_trees, compose_trees
-from treemem.ops.sequence_engine import SequenceEngine
 
 SIZE = 4
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]

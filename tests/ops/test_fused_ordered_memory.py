@@ -14,11 +14,11 @@ from ordered_memory_runs import SIZE, new_inputs, new_maps, results
 from treemem import native
 from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
-from treemem.nn.ordered_memory import OrderedMemoryCell, OrderedMemoryScore
+from treemem.networks.parsers.ordered_memory.equations import NO_DROPOUT, Dropouts
+from treemem.networks.parsers.ordered_memory.layer import OrderedMemoryCell, OrderedMemoryScore
+from treemem.networks.parsers.ordered_memory.native import fused
+from treemem.networks.parsers.ordered_memory.run import ordered_memory
 from treemem.ops import compile_steps
-from treemem.ops.ordered_memory.fused import fused
-from treemem.ops.ordered_memory.naive import NO_DROPOUT, Dropouts
-from treemem.ops.ordered_memory.sequences import ordered_memory
 
 pytestmark = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 LENGTHS = [1 + 7 * index % 11 for index in range(40)]

@@ -11,10 +11,10 @@ import torch
 from engine_parity import assert_same
 from torch.nn import functional
 
+from treemem.engines.affine import Affine
 from treemem.native import TYPE_NAMES, compile_mode, native_library
-from treemem.ops.affine import Affine
-from treemem.ops.gated_recursive.cell import CellActivation, GatedCellWeights, gated_cell
-from treemem.ops.gated_recursive.levels import Levels, gated_levels
+from treemem.networks.gated_cell.equations import CellActivation, GatedCellWeights, gated_cell
+from treemem.networks.gated_cell.levels import Levels, gated_levels
 
 SIZE, INNER = 5, 7
 

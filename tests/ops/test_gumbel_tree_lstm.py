@@ -9,14 +9,14 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.engines.affine import Affine
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
+from treemem.networks.parsers.gumbel_tree_lstm.equations import GumbelTreeWeights
+from treemem.networks.parsers.gumbel_tree_lstm.run import attend_to_nodes, gumbel_trees
+from treemem.networks.parsers.native_pairs import native_pairs
 from treemem.ops import compile_steps
-from treemem.ops.affine import Affine
-from treemem.ops.gumbel_tree_lstm.naive import GumbelTreeWeights
-from treemem.ops.gumbel_tree_lstm.sequences import attend_to_nodes, gumbel_trees
-from treemem.ops.native_pairs import native_pairs
-from treemem.ops.sequence_engine import SequenceEngine
 
 compiled = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 SIZE = 4

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ordered_memory_runs import SIZE, ByHand, new_inputs, new_maps, results
 
-from treemem.nn.ordered_memory import OrderedMemoryCell, OrderedMemoryScore
-from treemem.ops.ordered_memory import naive
-from treemem.ops.ordered_memory.naive import Dropouts
-from treemem.ops.ordered_memory.sequences import ordered_memory
-from treemem.ops.sequence_engine import SequenceEngine
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.ordered_memory import equations
+from treemem.networks.parsers.ordered_memory.equations import Dropouts
+from treemem.networks.parsers.ordered_memory.layer import OrderedMemoryCell, OrderedMemoryScore
+from treemem.networks.parsers.ordered_memory.run import ordered_memory
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 
@@ -122,12 +122,12 @@ def test_the_first_tokens_are_as_the_equations_say() -> None:
 
 def test_the_first_slot_that_is_composed_is_the_first_that_something_reaches() -> None:
     cumulative = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.3, 0.0], [0.0, 0.4, 0.5], [0.0, 1.0, 1.0]])
-    assert naive.first_reached(cumulative, 9) == 1
-    used = naive.without_skipped(naive.Attention(cumulative, cumulative), 0.35)
+    assert equations.first_reached(cumulative, 9) == 1
+    used = equations.without_skipped(equations.Attention(cumulative, cumulative), 0.35)
     assert used.cumulative[1].tolist() == used.pointers[1].tolist() == [0.0, 0.0, 0.0]
-    assert naive.first_reached(used.cumulative, 9) == 2
-    assert naive.first_reached(torch.zeros(4, 3), 9) == 3
-    assert naive.first_reached(torch.tensor([[0.0], [torch.nan], [torch.nan]]), 9) == 1
+    assert equations.first_reached(used.cumulative, 9) == 2
+    assert equations.first_reached(torch.zeros(4, 3), 9) == 3
+    assert equations.first_reached(torch.tensor([[0.0], [torch.nan], [torch.nan]]), 9) == 1
 
 
 @pytest.mark.parametrize(("cell", "score"), MAPS)
@@ -136,7 +136,7 @@ def test_dropout_acts_on_what_each_map_reads(
     cell: OrderedMemoryCell, score: OrderedMemoryScore, dropouts: Dropouts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dropout that changes every entry alike shows where it acts."""
-    monkeypatch.setattr(naive, "dropped", lambda values, rate: values * (1 + rate))
+    monkeypatch.setattr(equations, "dropped", lambda values, rate: values * (1 + rate))
     maps, inputs = new_maps(cell, score=score), new_inputs([9])
     found = results(maps, inputs, [9], 4, "naive", dropouts=dropouts)["outputs"][0]
     expected = torch.tensor(ByHand(maps, dropouts).outputs(inputs[0], 4)[0], dtype=torch.float64)

@@ -10,7 +10,7 @@ import torch
 from golden.ordered_memory_files import WEIGHTS
 from golden.stack_tree_files import same
 
-from treemem.nn.ordered_memory import MemoryMaps
+from treemem.networks.parsers.ordered_memory.layer import MemoryMaps
 
 TESTS = Path(__file__).parents[1]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treemem.errors import GraphError
-from treemem.ops.register_memory.addressing import (
+from treemem.networks.memories.registers.addressing import (
     Similarity,
     content_weights,
     interpolated,
@@ -18,8 +18,8 @@ from treemem.ops.register_memory.addressing import (
     sharpened,
     shifted,
 )
-from treemem.ops.register_memory.hard import chosen_row, sampled_row, straight_through
-from treemem.ops.register_memory.rows import convex_write, erase_and_add, read_rows, with_prefix
+from treemem.networks.memories.registers.hard import chosen_row, sampled_row, straight_through
+from treemem.networks.memories.registers.rows import convex_write, erase_and_add, read_rows, with_prefix
 
 ROWS = torch.tensor([[[3.0, 4.0], [0.0, 2.0]]], dtype=torch.float64)
 

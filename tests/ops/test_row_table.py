@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from treemem.ops.row_table import RowTable
+from treemem.engines.row_table import RowTable
 
 STEPS = torch.tensor([[0, 1], [4, 1], [0, 5], [6, 6]])  # which rows each step reads, from rows 0 to 3 on
 

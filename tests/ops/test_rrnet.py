@@ -8,11 +8,11 @@ from engine_parity import assert_same
 from ops.test_spinn import ENGINES, LENGTHS, TREES_OF_FOUR, uniform_of
 from torch import Tensor
 
-from treemem.ops.affine import Affine
-from treemem.ops.rrnet import PolicyWeights, RRNetWeights, run_rrnet
-from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn.naive import Policy
-from treemem.ops.spinn.sequences import policy_steps
+from treemem.engines.affine import Affine
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.rrnet.run import PolicyWeights, RRNetWeights, run_rrnet
+from treemem.networks.parsers.spinn.equations import Policy
+from treemem.networks.parsers.spinn.run import policy_steps
 
 SIZE, HIDDEN = 4, 3
 

@@ -10,14 +10,14 @@ import torch
 from engine_parity import assert_same
 from torch import Tensor
 
+from treemem.engines.affine import Affine
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
+from treemem.networks.parsers.spinn.batched import normalised
+from treemem.networks.parsers.spinn.equations import Policy, SPINNWeights, TrackerWeights
+from treemem.networks.parsers.spinn.run import policy_steps, run_transitions, transition_actions
 from treemem.ops import compile_steps
-from treemem.ops.affine import Affine
-from treemem.ops.sequence_engine import SequenceEngine
-from treemem.ops.spinn.batched import normalised
-from treemem.ops.spinn.naive import Policy, SPINNWeights, TrackerWeights
-from treemem.ops.spinn.sequences import policy_steps, run_transitions, transition_actions
 
 SIZE, TRACKER = 4, 3
 LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
@@ -113,7 +113,7 @@ def norms() -> tuple[Affine, ...]:
 def test_without_the_normalisation_itself_the_normalised_run_equals_the_plain_one(
     monkeypatch: pytest.MonkeyPatch, sort: str, lengths: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr("treemem.ops.spinn.batched.normalised", lambda values, norm: values)
+    monkeypatch.setattr("treemem.networks.parsers.spinn.batched.normalised", lambda values, norm: values)
     for seed in range(3):
         expected, found = (run(lengths, "fused", seed, sort, own) for own in ((), norms()))
         assert_same(found, expected, f"seed {seed}")

@@ -16,7 +16,7 @@ from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.nn.encoder_output import EncoderOutput
+from treemem.networks.encoder_output import EncoderOutput
 from treemem.runs.fit import fit
 from treemem.runs.learner import Learner, detached
 from treemem.runs.trainer import FitResult

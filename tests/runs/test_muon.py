@@ -13,8 +13,8 @@ from training_runs import OPTIONS, assert_same
 
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.nn.stacked_linear import StackedLinear
-from treemem.nn.step_cells import GRUCell
+from treemem.networks.memories.controllers.cells import GRUCell
+from treemem.networks.trees.stacked_linear import StackedLinear
 from treemem.runs.fit import fit
 from treemem.runs.muon import Muon, hidden_matrices, orthogonalised
 from treemem.runs.options import TrainingOptions

@@ -14,14 +14,14 @@ from toy_task import MoreX, toy_data
 
 from treemem import Forest, TreeBatch, Vocabulary
 from treemem.data.sum_count import SumCount
+from treemem.engines.choices import Noise
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.networks.parsers.disjoint_tree_lstm import layer as network_module
+from treemem.networks.parsers.disjoint_tree_lstm.plan import tree_plan
+from treemem.networks.parsers.disjoint_tree_lstm.run import choose_trees
+from treemem.networks.word_vectors import WordVectors
 from treemem.nn import DisjointTreeLSTM
-from treemem.nn import disjoint_tree_lstm as network_module
-from treemem.nn.word_vectors import WordVectors
-from treemem.ops.choices import Noise
-from treemem.ops.disjoint_tree_lstm.plan import tree_plan
-from treemem.ops.disjoint_tree_lstm.sequences import choose_trees
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.learner import Learner, learner_of
 from treemem.runs.proximal_policy import ProximalPolicy, policy_loss

@@ -16,10 +16,10 @@ from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.networks.parsers.spinn import layer as spinn_module
+from treemem.networks.parsers.spinn.equations import Policy
+from treemem.networks.parsers.spinn.run import TransitionRun, run_transitions
 from treemem.nn import SPINN
-from treemem.nn import spinn as spinn_module
-from treemem.ops.spinn.naive import Policy
-from treemem.ops.spinn.sequences import TransitionRun, run_transitions
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.learner import Learner, learner_of
 from treemem.runs.reinforced_transitions import ReinforcedTransitions

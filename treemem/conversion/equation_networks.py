@@ -10,7 +10,7 @@ from treemem.conversion.plan import Piece, Plan, checked_network_options, linear
 from treemem.conversion.state_dict_file import PublishedWeights
 from treemem.errors import RecipeError
 from treemem.networks import NetworkConfig
-from treemem.ops.stack_tree_lstm import StackTreeLSTMOptions
+from treemem.networks.trees.stack_tree_lstm.equations import StackTreeLSTMOptions
 from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
 from treemem.trees.vocabulary import Vocabulary
 

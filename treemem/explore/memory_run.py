@@ -110,7 +110,7 @@ def memory_run_record(model: Model, text: str) -> dict[str, Any]:
         RecipeError: the model is no Ordered Memory that classifies single sequences.
         TreememError: the text cannot be read.
     """
-    from treemem.nn.ordered_memory import OrderedMemory
+    from treemem.networks.parsers.ordered_memory.layer import OrderedMemory
     from treemem.schedule.tree_batch import TreeBatch
 
     encoder, task = model.encoder, model.task

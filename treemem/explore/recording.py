@@ -24,7 +24,7 @@ from treemem.evaluation_mode import in_evaluation_mode
 from treemem.explore.state_table import StateTable, Values, entries_of
 from treemem.induction import remove_brackets, sentence_f1
 from treemem.model import Model
-from treemem.nn.encoder_output import EncoderOutput
+from treemem.networks.encoder_output import EncoderOutput
 from treemem.task import ModelOutput
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import forest_tokens, token_table

@@ -9,7 +9,7 @@ import torch
 
 from treemem.checked_options import checked_count
 from treemem.errors import GraphError, RecipeError, VocabularyError
-from treemem.nn.encoder import INDUCE_TREES
+from treemem.networks.encoder import INDUCE_TREES
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest

@@ -177,7 +177,9 @@ def _compilation(source: Path | Printed, definitions: tuple[str, ...]) -> tuple[
 
 
 def _name(source: Path | Printed) -> str:
-    return source.name if isinstance(source, Printed) else source.parent.name
+    if isinstance(source, Printed):
+        return source.name
+    return source.parent.name if source.stem == "kernel" else source.stem
 
 
 @cache

@@ -16,12 +16,12 @@
 #include "packed.h"
 #include "step.h"
 
-// The step of the controller, printed from ops/controller/step.py.
+// The step of the controller, printed from networks/memories/controllers/equations.py.
 namespace controller {
 CONTROLLER_STEP
 }
 
-// Both are declared in ops/controller/run.py.
+// Both are declared in networks/memories/controllers/run.py.
 struct Problem { PROBLEM };
 struct Gradients { GRADIENTS };
 

@@ -18,7 +18,7 @@ from treemem.data.loader import BatchOptions
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
 from treemem.model import Model, check_frame, is_data_frame
 from treemem.native.threads import torch_threads
-from treemem.nn.row_cache import RowCache
+from treemem.networks.trees.row_cache import RowCache
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
 from treemem.records import check_columns
 from treemem.task import Answer

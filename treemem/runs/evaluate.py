@@ -15,7 +15,7 @@ from treemem.data.loader import BatchOptions
 from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.native.threads import torch_threads
-from treemem.nn.row_cache import RowCache
+from treemem.networks.trees.row_cache import RowCache
 from treemem.progress_bar import progress_bar
 from treemem.task import ClassificationTask
 from treemem.trees.forest import Forest

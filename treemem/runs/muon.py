@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim.adamw import adamw
 
-from treemem.nn.stacked_linear import StackedLinear
+from treemem.networks.trees.stacked_linear import StackedLinear
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the polynomial; Jordan et al. 2024
 _STEPS = 5

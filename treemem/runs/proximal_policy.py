@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
-from treemem.ops.disjoint_tree_lstm.plan import tree_plan
+from treemem.networks.parsers.disjoint_tree_lstm.plan import tree_plan
 from treemem.runs.learner import MAIN_LOSS
 from treemem.runs.policy_gradient import PolicyGradient
 

@@ -13,7 +13,7 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import CellError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.model import Model
-from treemem.nn.tree_network import TreeNetwork
+from treemem.networks.trees.tree_network import TreeNetwork
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.completion.blanks import Blanks
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates

@@ -20,7 +20,7 @@ from treemem.data_parallel import Processes
 from treemem.errors import GraphError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.nn.encoder_output import EncoderOutput
+from treemem.networks.encoder_output import EncoderOutput
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.accelerator import fabric_of_process
 from treemem.runs.learner import learner_of

@@ -17,7 +17,7 @@ from treemem.data.loader import BatchOptions
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn.word_vectors import WordVectors
+from treemem.networks.word_vectors import WordVectors
 from treemem.records import write_records
 from treemem.runs import TrainingOptions, evaluate, fit, load_recipe
 from treemem.runs.study_file import DataSets, StudyFolder

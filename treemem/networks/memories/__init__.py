@@ -1,0 +1,1 @@
+"""Stacks, queues, deques, registers and attention, and the controllers that use them."""

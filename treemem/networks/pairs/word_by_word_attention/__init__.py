@@ -1,0 +1,1 @@
+"""Word by word attention."""

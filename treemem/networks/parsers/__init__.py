@@ -1,0 +1,1 @@
+"""Sequence networks that find a tree."""

@@ -1,0 +1,141 @@
+"""What the results of a search depend on: the nodes and pairs of the beams that lead to the last ones."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from treemem.device_copy import to_device_together
+from treemem.networks.gated_cell.levels import Levels
+from treemem.networks.parsers.beam_tree.search import Search
+
+Integers = NDArray[np.int64]
+
+
+class Needed(NamedTuple):
+    """What to compute again with gradients.
+
+    Attributes:
+        leaves: the numbers of the leaves, int64 ``[leaves]``. Their rows come first, then those of compositions.
+        compositions: the numbers of the compositions, int64 ``[inner nodes]``.
+        levels: the children of each, by row.
+        pairs: the rows of the nodes of each pair, int64 ``[pairs, 2]``.
+        composed: the row of what each pair becomes, int64 ``[pairs]``; 0 where pairs are scored by their children.
+        groups: the pairs of each beam in a step, int64 ``[groups, longest - 1]``; -1 is padding.
+        lineage: the choices of each last beam, int64 ``[last beams, steps]``: places in the flat groups, and after
+            their end if there was no choice.
+        roots: the row of each last beam, int64 ``[sequences, beam_size]``; that of the first where there is none.
+        beams: the last beam, int64 ``[sequences, beam_size]``; the number of last beams where there is none.
+    """
+
+    leaves: torch.Tensor
+    compositions: torch.Tensor
+    levels: Levels
+    pairs: torch.Tensor
+    composed: torch.Tensor
+    groups: torch.Tensor
+    lineage: torch.Tensor
+    roots: torch.Tensor
+    beams: torch.Tensor
+
+
+def needed(found: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
+    """Return what the last beams of a search depend on.
+
+    The host waits for the device once.
+
+    Args:
+        found: by the search.
+        lengths: int64 ``[sequences]``, on the CPU.
+        by_children: whether pairs are scored by their children.
+    """
+    parts = [each for step in found.steps for each in (step.pairs, step.parent, step.place)]
+    parts += [found.children, found.pairs, found.roots, (found.totals != -torch.inf).long()]
+    children, all_pairs, roots, beam_numbers, *of_steps = _on_cpu([*parts[-4:], *parts[:-4]])
+    steps: list[tuple[Integers, ...]] = list(zip(of_steps[0::3], of_steps[1::3], of_steps[2::3], strict=True))
+    is_beam = beam_numbers.astype(bool)
+    groups, lineage = _groups(steps, lengths.numpy(), is_beam)
+
+    num_leaves = len(found.states) - len(children)
+    num_children = len(children)
+    bounds = list(pairwise(sorted({0, *(step.first_node - num_leaves for step in found.steps), num_children})))
+    height = np.zeros(num_leaves + num_children, np.int64)
+    wanted = np.zeros(num_leaves + num_children, bool)
+    scored = np.zeros(len(all_pairs), bool)
+    scored[groups[groups >= 0]] = True
+    wanted[roots[is_beam]] = True
+    if by_children:
+        wanted[all_pairs[scored]] = True
+    else:
+        wanted[num_leaves:][scored] = True
+    for begin, end in bounds:
+        height[num_leaves + begin : num_leaves + end] = height[children[begin:end]].max(1, initial=0) + 1
+    for begin, end in reversed(bounds):
+        wanted[children[begin:end][wanted[num_leaves + begin : num_leaves + end]]] = True
+
+    leaves = np.flatnonzero(wanted[:num_leaves])
+    inner = np.flatnonzero(wanted[num_leaves:])
+    inner = inner[height[num_leaves + inner].argsort(kind="stable")]
+    row = np.zeros(num_leaves + num_children, np.int64)
+    row[leaves], row[num_leaves + inner] = np.arange(len(leaves)), len(leaves) + np.arange(len(inner))
+    ends = np.cumsum(np.bincount(height[num_leaves + inner], minlength=1)[1:])
+    pairs = np.flatnonzero(scored)
+    number = np.full(len(all_pairs) + 1, -1)
+    number[pairs] = np.arange(len(pairs))
+    beams = np.full(is_beam.shape, int(is_beam.sum()))
+    beams[is_beam] = np.arange(int(is_beam.sum()))
+    arrays = [
+        *(leaves, inner, row[children[inner]], row[all_pairs[pairs]]),
+        row[num_leaves + pairs] if not by_children else np.zeros(0, np.int64),
+        *(number[groups], lineage, row[np.where(is_beam, roots, roots[:, :1])], beams),
+    ]
+    tensors = to_device_together([torch.from_numpy(each) for each in arrays], found.states.device)
+    return Needed(tensors[0], tensors[1], Levels(tensors[2], ends.tolist()), *tensors[3:])
+
+
+def _groups(steps: list[tuple[Integers, ...]], lengths: Integers, is_beam: NDArray[np.bool_]) -> tuple[Integers, ...]:
+    """Return the groups, of the search's own pairs, and the lineage; see :class:`Needed`."""
+    longest = len(steps) + 1
+    row, beam = np.nonzero(is_beam)
+    lineage = np.full((len(row), len(steps)), -1)
+    alive = np.zeros((0, 0), bool)
+    groups: list[Integers] = []
+    first = 0
+    for number in range(len(steps) - 1, -1, -1):
+        pairs, parent, place = steps[number]
+        active, new_beams = parent.shape
+        after = is_beam[:active, :new_beams].copy()
+        after[: len(alive), : alive.shape[1]] = alive
+        alive = np.zeros(pairs.shape[:2], bool)
+        sequence, new = np.nonzero(after)
+        alive[sequence, parent[sequence, new]] = True
+        own = lengths[:active] - 1 - number  # pairs of each sequence
+        chooses = alive & (own > 1)[:, None]
+        group_of = np.full(alive.shape, -1)
+        group_of[chooses] = first + np.arange(int(chooses.sum()))
+        of_group = np.full((int(chooses.sum()), longest - 1), -1)
+        column = np.arange(pairs.shape[2])
+        of_group[:, : pairs.shape[2]] = np.where(column < own[np.nonzero(chooses)[0]][:, None], pairs[chooses], -1)
+        groups.append(of_group)
+        first += len(of_group)
+        going = row < active
+        came = parent[row[going], beam[going]]
+        group = group_of[row[going], came]
+        flat = group * (longest - 1) + place[row[going], beam[going]]
+        lineage[going, number] = np.where(group < 0, -1, flat)
+        beam[going] = came
+    found = np.concatenate([np.zeros((0, max(longest - 1, 1)), np.int64), *groups])
+    return found, np.where(lineage < 0, found.size, lineage)
+
+
+def _on_cpu(tensors: list[torch.Tensor]) -> list[Integers]:
+    """Return int64 tensors as arrays, from another device in one copy."""
+    if tensors[0].device.type == "cpu":
+        return [each.numpy() for each in tensors]
+    flat = torch.cat([each.flatten() for each in tensors]).cpu()
+    sizes = [each.numel() for each in tensors]
+    return [part.view(each.shape).numpy() for part, each in zip(flat.split(sizes), tensors, strict=True)]

@@ -1,0 +1,159 @@
+"""Trees found with a beam over a batch of sequences, on the engine of one's choice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from treemem.device_copy import to_device
+from treemem.engines.affine import linear
+from treemem.engines.choices import Noise
+from treemem.engines.sequence_engine import SequenceEngine, checked_engine
+from treemem.engines.sequence_lengths import LongestFirst, within
+from treemem.native.second_derivative import refuse_transforms_unless_naive
+from treemem.networks.gated_cell.levels import gated_levels
+from treemem.networks.parsers.beam_tree.equations import BeamTreeWeights, ChildrenScore, naive_beams
+from treemem.networks.parsers.beam_tree.needed import needed
+from treemem.networks.parsers.beam_tree.search import Search, search
+from treemem.networks.parsers.beam_tree.soft import soft_search
+from treemem.networks.parsers.pair_by_pair import joining_steps
+
+
+class BeamTrees(NamedTuple):
+    """What the beams say of each sequence.
+
+    Attributes:
+        encoding: the mean of the roots, weighted by the probabilities of the beams, ``[sequences, hidden_size]``; 0 for
+            an empty sequence.
+        joined: in the likeliest tree, the step, from 1, that joins the constituent that begins at a token with the
+            constituent on its left; ``[sequences, longest]``, 0 at the first token and at padding, NaN if the
+            probabilities are not finite. None unless it was asked for.
+    """
+
+    encoding: torch.Tensor
+    joined: torch.Tensor | None
+
+
+def beam_trees(
+    leaves: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: BeamTreeWeights,
+    beam_size: int,
+    *,
+    soft: bool = False,
+    noise: Noise | None = None,
+    dropout: float = 0.0,
+    engine: SequenceEngine = "auto",
+    trace: bool = False,
+) -> BeamTrees:
+    """Search for the trees of sequences, each as if it were alone.
+
+    Args:
+        leaves: ``[sequences, longest, hidden_size]``, of the type of the weights; on the right of each sequence padding
+            of any content.
+        lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
+        weights: of cell and score.
+        beam_size: number of beams.
+        soft: whether the last beam is a mean of the rest (OneSoft); not with a score of the children.
+        noise: of both choices; of a soft beam's, of the first one.
+        dropout: of the hidden layer of the cell.
+        engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but other dropout and noise.
+        trace: whether to return ``joined``. With ``soft`` it comes from a search of its own, without a soft beam.
+
+    Raises:
+        RecipeError: an unknown engine.
+    """
+    checked_engine("engine", engine)
+    refuse_transforms_unless_naive(engine)
+    if engine == "naive":
+        return _naive(leaves, lengths, weights, beam_size, soft=soft, noise=noise, dropout=dropout, trace=trace)
+    order = LongestFirst(lengths, leaves.device)
+    if not order.sizes:
+        return BeamTrees(
+            leaves.new_zeros(len(lengths), leaves.shape[2]), leaves.new_zeros(leaves.shape[:2]) if trace else None
+        )
+    own = order.of(leaves)
+    arguments = own, order.lengths_there, order.sizes, weights, beam_size
+    found = search(*arguments, noise=noise, dropout=dropout) if not soft else None
+    if found is not None:
+        encoding = _encoding(found, own, order.lengths, weights)
+    else:
+        roots, totals = soft_search(own, order.lengths, *arguments[2:], noise=noise, dropout=dropout)
+        encoding = (totals.softmax(1)[:, :, None] * roots).sum(1)
+    joined = None
+    if trace:
+        found = search(*arguments, noise=None, dropout=0.0) if found is None else found
+        joined = order.back(_joined(found, order), leaves.shape[1])
+    return BeamTrees(order.back(encoding), joined)
+
+
+def _encoding(found: Search, leaves: torch.Tensor, lengths: torch.Tensor, weights: BeamTreeWeights) -> torch.Tensor:
+    """Return the encodings; if they need gradients, what they depend on is computed again."""
+    tensors = [leaves, *weights.cell.hidden, *weights.cell.gates, *weights.cell.norm]
+    by_children = isinstance(weights.score, ChildrenScore)
+    if not (torch.is_grad_enabled() and any(each.requires_grad for each in (*tensors, *_of_score(weights)))):
+        return (found.totals.softmax(1)[:, :, None] * found.states[found.roots]).sum(1)
+    own = needed(found, lengths, by_children)
+    keep = None if found.keep is None else found.keep.index_select(0, own.compositions)
+    states = gated_levels(leaves.flatten(0, 1).index_select(0, own.leaves), own.levels, weights.cell, keep)
+    if isinstance(weights.score, ChildrenScore):
+        scores = weights.score.of(*(states.index_select(0, each) for each in own.pairs.unbind(1)))
+    else:
+        scores = linear(states.index_select(0, own.composed), weights.score).squeeze(1)
+    absent = scores.new_full((1,), -torch.inf)
+    grouped = torch.cat([scores, absent])[own.groups]  # -1 is the absent one
+    chosen = functional.pad(grouped.log_softmax(1).flatten(), (0, 1))[own.lineage]
+    totals = torch.cat([chosen.sum(1), absent])[own.beams]
+    return (totals.softmax(1)[:, :, None] * states[own.roots]).sum(1)
+
+
+def _of_score(weights: BeamTreeWeights) -> tuple[torch.Tensor, ...]:
+    score = weights.score
+    return (*score.hidden, *score.score) if isinstance(score, ChildrenScore) else tuple(score)
+
+
+def _joined(found: Search, order: LongestFirst) -> torch.Tensor:
+    """Return ``joined`` of the likeliest tree of each sequence; the host waits once."""
+    longest = len(found.steps) + 1
+    total, best = found.totals.max(1)
+    places = torch.zeros(len(best), longest - 1, dtype=torch.int64, device=best.device)
+    for number in range(longest - 2, -1, -1):
+        step = found.steps[number]
+        beam = best[: len(step.parent), None].clamp(max=step.parent.shape[1] - 1)
+        places[: len(step.place), number] = step.place.gather(1, beam)[:, 0]
+        best[: len(step.parent)] = step.parent.gather(1, beam)[:, 0]
+    failed = ~total.isfinite()[:, None]
+    joined = joining_steps(places.masked_fill(failed, 0), order.lengths).to(total.dtype)
+    return to_device(joined, total.device).masked_fill(within(order.lengths_there, longest) & failed, torch.nan)
+
+
+def _naive(
+    leaves: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: BeamTreeWeights,
+    beam_size: int,
+    *,
+    soft: bool,
+    noise: Noise | None,
+    dropout: float,
+    trace: bool,
+) -> BeamTrees:
+    encodings = [leaves.new_zeros(0, leaves.shape[2])]
+    joined = leaves.new_zeros(leaves.shape[:2])
+    for sequence, length in enumerate(lengths.tolist()):
+        if not length:
+            encodings.append(leaves.new_zeros(1, leaves.shape[2]))
+            continue
+        own = leaves[sequence, :length]
+        beams = naive_beams(own, weights, beam_size, soft=soft, noise=noise, dropout=dropout)
+        probability = torch.stack([beam.total for beam in beams]).softmax(0)
+        encodings.append(probability[None] @ torch.cat([beam.nodes for beam in beams]))
+        if trace:
+            if soft:
+                beams = naive_beams(own, weights, beam_size, soft=False, noise=None, dropout=0.0)
+            best = max(beams, key=lambda beam: float(beam.total.detach()))
+            joined[sequence, best.joins] = torch.arange(1, length, device=leaves.device).to(leaves.dtype)
+            joined[sequence, :length].masked_fill_(~best.total.isfinite(), torch.nan)
+    return BeamTrees(torch.cat(encodings), joined if trace else None)

@@ -1,0 +1,73 @@
+"""The ways to run an ON-LSTM, equal on every output and gradient."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+
+from treemem.checked_options import checked_choice
+from treemem.device_copy import to_device
+from treemem.engines.sequence_lengths import Packing, checked_lengths
+from treemem.errors import GraphError
+from treemem.networks.parsers.on_lstm.equations import OnLSTMOutputs, OnLSTMWeights
+from treemem.networks.parsers.on_lstm.naive import naive_steps
+from treemem.networks.parsers.on_lstm.native import NativeSteps, is_worth_packing, on_lstm_library
+
+Engine = Literal["auto", "fused", "naive"]
+"""``fused``, which is what ``auto`` chooses: on a CPU in C++ if it can be used. ``naive``, and ``fused`` elsewhere: a
+plain loop over time under autograd."""
+
+
+def checked_engine(engine: str) -> Engine:
+    """Return ``engine`` if it is one; raise :class:`RecipeError` if not."""
+    return checked_choice("engine", engine, get_args(Engine))
+
+
+def on_lstm(
+    inputs: torch.Tensor,
+    lengths: torch.Tensor,
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    weights: OnLSTMWeights,
+    chunk_size: int,
+    engine: Engine = "auto",
+) -> OnLSTMOutputs:
+    """Run a layer of ON-LSTM over sequences of vectors.
+
+    Args:
+        inputs: ``[sequences, longest, input_size]``, on the right of each sequence padding of any content.
+        lengths: int64 ``[sequences]``, 0 to ``longest``.
+        hidden, cell: where to begin, ``[sequences, hidden_size]``.
+        weights: see :class:`OnLSTMWeights`.
+        chunk_size: adjacent units that share a master unit; divides ``hidden_size``.
+        engine: how to run; autocast is off inside, so that states keep the precision of the weights.
+
+    Raises:
+        RecipeError: an unknown engine.
+        GraphError: inputs of another width, lengths that do not fit them, or a state of another shape.
+    """
+    lengths = checked_lengths(lengths, inputs, weights.input_weight.shape[1])
+    shape = (len(inputs), weights.hidden_weight.shape[1])
+    for name, state in (("hidden", hidden), ("cell", cell)):
+        if state.shape != shape:
+            raise GraphError(f"{name} must have a row for each sequence, {list(shape)}, not {list(state.shape)}")
+    wants_native = checked_engine(engine) != "naive"
+    packing = Packing(lengths, inputs.shape[1], inputs.device)
+    order = to_device(packing.order, inputs.device)
+    with torch.autocast(inputs.device.type, enabled=False):
+        dtype = weights.hidden_weight.dtype
+        packed, hidden, cell = (each.to(dtype) for each in (packing.packed(inputs), hidden[order], cell[order]))
+        bias = weights.input_bias + weights.hidden_bias
+        tensors = (packed, hidden, cell, weights.input_weight, bias, weights.hidden_weight)
+        worth_it = wants_native and is_worth_packing(weights.hidden_weight, packing.sizes)
+        library = on_lstm_library(tensors) if worth_it else None
+        given = (*tensors, packing.sizes, chunk_size)
+        if library is None:
+            found = naive_steps(*given)
+        else:
+            differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+            found = NativeSteps.apply(library, *given, differentiable)
+    states, masters, last_hidden, last_cell = found
+    back = order.argsort()
+    return OnLSTMOutputs(packing.padded(states), last_hidden[back], last_cell[back], packing.padded(masters))

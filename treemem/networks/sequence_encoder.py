@@ -1,0 +1,252 @@
+"""What all sequence encoders have in common: trees read as tokens, one encoding for each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from treemem.checked_options import checked_choice, checked_count, checked_probability, checked_scale
+from treemem.data.as_batch import as_batch
+from treemem.data.sum_count import SumCount
+from treemem.data.token_batch import TokenBatch
+from treemem.device_copy import to_device
+from treemem.engines.sequence_lengths import within
+from treemem.errors import GraphError, RecipeError, VocabularyError
+from treemem.networks.compile_guard import without_compile
+from treemem.networks.encoder import Encoder, checked_features
+from treemem.networks.recorded_options import RecordedOptions
+from treemem.networks.sequence_states import SequenceStates
+from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.tokens import TokenForm, ambiguous_label, token_table
+from treemem.trees.vocabulary import Vocabulary
+
+
+class SequenceOutput(NamedTuple):
+    """What :meth:`SequenceEncoder.read` returns for sequences of vectors.
+
+    Attributes:
+        encoding: of each sequence, ``[sequences, hidden_size]``; 0 for an empty one.
+        outputs: at every token, ``[sequences, longest, hidden_size]``, 0 after the end of shorter sequences.
+        trace: what the network did at each step, by name, ``[sequences, ...]``; empty unless it was asked for.
+        auxiliary_losses: further losses by name.
+        state: after the last token of each sequence, for a network that carries it on.
+    """
+
+    encoding: torch.Tensor
+    outputs: torch.Tensor
+    trace: Mapping[str, torch.Tensor] = {}
+    auxiliary_losses: Mapping[str, SumCount] = {}
+    state: Any = None
+
+
+SequenceBatch = TreeBatch | TokenBatch | Any
+"""What a sequence encoder takes: a batch, or what :func:`treemem.as_batch` makes one of."""
+
+
+class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
+    """A network that reads each tree of a batch as a sequence of tokens.
+
+    Subclasses define :meth:`read`.
+
+    Args:
+        hidden_size: width of the encodings.
+        vocabulary: the labels; its tokens in ``form`` have vectors.
+        form: how a tree is written; see :func:`treemem.trees.tokens.forest_tokens`.
+        embedding_size: width of the tokens' vectors; None: ``hidden_size``.
+        embedding_bound: the tokens' vectors start uniformly within plus and minus this; None: from the standard normal
+            distribution.
+        input_dropout: probability that an entry of a token's vector is dropped in training.
+
+    Attributes:
+        options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one.
+
+    Raises:
+        RecipeError: no vocabulary, an option outside its range, or a form in which different trees of the vocabulary
+            have the same tokens.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> class MeanOfTokens(SequenceEncoder):
+        ...     def read(self, inputs, lengths, *, trace=False):
+        ...         present = torch.arange(inputs.shape[1], device=inputs.device) < lengths[:, None]
+        ...         outputs = inputs * present[:, :, None]
+        ...         return SequenceOutput(outputs.sum(1) / lengths[:, None], outputs)
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> MeanOfTokens(16, vocabulary, "preorder")(batch).root.shape
+        torch.Size([2, 1, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        form: TokenForm,
+        embedding_size: int | None = None,
+        embedding_bound: float | None = None,
+        input_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        checked_count("hidden_size", hidden_size)
+        if not isinstance(vocabulary, Vocabulary):
+            raise RecipeError(f"a sequence encoder needs a Vocabulary, not {type(vocabulary).__name__}")
+        self.hidden_size = hidden_size
+        self.vocabulary = vocabulary
+        self.form: TokenForm = checked_choice("form", form, get_args(TokenForm))
+        if (label := ambiguous_label(vocabulary, self.form)) is not None:
+            raise RecipeError(
+                f'form="preorder" writes no brackets, and {label!r:.100} has several numbers of children, so different '
+                'trees would have the same tokens; use form="function" or "brackets"'
+            )
+        self.embedding_size = checked_count("embedding_size", hidden_size if embedding_size is None else embedding_size)
+        self.embedding_bound = None if embedding_bound is None else checked_scale("embedding_bound", embedding_bound)
+        self.input_dropout = checked_probability("input_dropout", input_dropout)
+        self.embedding = torch.nn.Embedding(len(token_table(vocabulary, self.form)), self.embedding_size)
+        self.reset_embedding()
+
+    carries_state: bool = False
+    """Whether :meth:`read` takes the ``state`` of the batch before."""
+
+    lengths_on_cpu: bool = False
+    """Whether :meth:`read` gets lengths on the CPU, for loops that must not wait for the device, or with the inputs."""
+
+    feature_size: int | None = None
+    """Width of the features that are read in place of tokens; None: tokens are read."""
+
+    def read_features(self, width: int) -> None:
+        if self.form != "leaves":
+            super().read_features(width)
+        self.feature_size = checked_count("width", width)
+        self.embedding = torch.nn.Linear(width, self.embedding_size)  # type: ignore[assignment]
+
+    def reset_embedding(self) -> None:
+        """Draw new vectors for the tokens."""
+        if self.embedding_bound is None or self.feature_size is not None:
+            self.embedding.reset_parameters()
+        else:
+            torch.nn.init.uniform_(self.embedding.weight, -self.embedding_bound, self.embedding_bound)
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
+        self.reset_embedding()
+
+    @without_compile
+    def forward(self, batch: SequenceBatch, feat: torch.Tensor | None = None, *, trace: bool = False) -> SequenceStates:
+        """Read every tree or sequence of a batch.
+
+        Args:
+            batch: trees, sequences of token ids, or what :func:`treemem.as_batch` makes a batch of.
+            feat: after :meth:`read_features`, the features of the nodes, ``[nodes, width]``, of which the leaves' are
+                read; by default the batch's own. Otherwise None.
+            trace: whether to keep what the network did at each step.
+
+        Warns with :class:`treemem.errors.ChildOrderWarning` if the edges of a ``DGLGraph`` have no field ``position``.
+
+        Raises:
+            GraphError: another batch; features that do not fit; a graph without labels; leaves with numbers as values;
+                a graph that is not a forest; a state for a network without one.
+            VocabularyError: labels of another vocabulary.
+        """
+        batch = as_batch(batch, self.vocabulary, feat, ordered_for=self)
+        items, lengths = self.items(batch)
+        state = getattr(batch, "state", None)
+        carried = {} if state is None else {"state": state}
+        if carried and not self.carries_state:
+            raise GraphError(f"{type(self).__name__} does not carry a state on from the batch before")
+        vectors = self.embed(items)
+        there = to_device(lengths, vectors.device)
+        given = lengths if self.lengths_on_cpu else there
+        output = self.read(vectors, given, trace=trace, **carried, **self.further_inputs(batch, items))
+        root = output.encoding.reshape(-1, getattr(batch, "trees_per_example", 1), self.hidden_size)
+        if not root.requires_grad:  # of a batch without tokens; its gradients are 0
+            root = root + vectors[:0].sum()
+        return SequenceStates(root, output.outputs, there, output.trace, output.auxiliary_losses, output.state)
+
+    def further_inputs(self, batch: TreeBatch | TokenBatch, items: torch.Tensor) -> dict[str, Any]:
+        """Return what :meth:`read` takes of a batch and its :meth:`items` besides vectors; by default nothing."""
+        return {}
+
+    def tokens(self, batch: SequenceBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the token ids of a batch, int64 ``[sequences, longest]``, and on the CPU the lengths, ``[sequences]``.
+
+        Raises:
+            GraphError, VocabularyError: as :meth:`forward`.
+        """
+        batch = as_batch(batch, self.vocabulary, ordered_for=self)
+        if isinstance(batch, TokenBatch):
+            return batch.token, batch.lengths
+        if batch.vocabulary is not self.vocabulary and batch.vocabulary != self.vocabulary:
+            raise VocabularyError("the batch was made with another vocabulary than the layer's")
+        tokens = batch.tokens(self.form)
+        forest = batch.forest
+        if forest is not None and forest.value is not None and not np.isnan(forest.value).all():
+            node = int(np.argmax(~np.isnan(forest.value)))
+            raise GraphError(
+                f"{forest.node_name(node)} has the value {forest.value[node]}, which {type(self).__name__} cannot "
+                "read: tokens have no values. Use a tree network, or make the numbers labels"
+            )
+        return tokens
+
+    def items(self, batch: SequenceBatch, feat: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what :meth:`embed` takes, and on the CPU the lengths, int64 ``[sequences]``.
+
+        These are the token ids, or after :meth:`read_features` the features of the leaves,
+        ``[sequences, longest, width]``, 0 after the end.
+
+        Raises:
+            GraphError, VocabularyError: as :meth:`forward`.
+        """
+        batch = as_batch(batch, self.vocabulary, feat, ordered_for=self)
+        tokens, lengths = self.tokens(batch)
+        feat = batch.feat if isinstance(batch, TreeBatch) else None
+        if self.feature_size is None:
+            if feat is not None:
+                raise GraphError(
+                    f"{type(self).__name__} reads tokens, not features of nodes; use a tree network with "
+                    "input_size, or call read_features(width) first. To read sequences of vectors, call "
+                    "read(inputs, lengths)"
+                )
+            return tokens, lengths
+        if not isinstance(batch, TreeBatch) or batch.forest is None:
+            raise GraphError(f"{type(self).__name__} reads features of leaves; give it a batch of trees")
+        feat = checked_features(feat, batch.num_nodes, self.feature_size)
+        like = self.embedding.weight
+        node = torch.from_numpy(batch.node_of_forest[batch.forest.tokens("leaves").node])
+        row, column = within(lengths, tokens.shape[1]).nonzero(as_tuple=True)
+        own = feat.to(like.device, like.dtype)[to_device(node, like.device)]
+        place = to_device(row, like.device), to_device(column, like.device)
+        return own.new_zeros(*tokens.shape, self.feature_size).index_put(place, own), lengths
+
+    def embed(self, items: torch.Tensor) -> torch.Tensor:
+        """The vectors of :meth:`items`, ``[sequences, longest, embedding_size]``, with dropout in training."""
+        vectors = self.embedding(to_device(items, self.embedding.weight.device))
+        return functional.dropout(vectors, self.input_dropout, self.training)
+
+    def vectors_of_tokens(self) -> torch.Tensor:
+        """The vectors of all tokens, ``[tokens, embedding_size]``, also of given ones of another width."""
+        table = self.embedding.weight
+        if table.shape[1] == self.embedding_size:
+            return table
+        found: torch.Tensor = self.embedding(torch.arange(len(table), device=table.device))
+        return found
+
+    @abstractmethod
+    def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
+        """Run over sequences of vectors.
+
+        Args:
+            inputs: ``[sequences, longest, embedding_size]``, on the right of each sequence padding of any content.
+            lengths: int64 ``[sequences]``, 0 to ``longest``; where the inputs are, or with :attr:`lengths_on_cpu` on
+                the CPU.
+            trace: whether to keep what the network did at each step.
+
+        Raises:
+            GraphError: inputs of another width, or lengths that do not fit them.
+        """

@@ -1,0 +1,1 @@
+"""Networks over sequences: recurrent ones, Transformers, language models, sequence to sequence."""

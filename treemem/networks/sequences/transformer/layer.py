@@ -1,0 +1,124 @@
+"""A Transformer over the tokens of trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import torch
+from torch.nn import functional
+
+from treemem.checked_options import checked_choice, checked_count, checked_layers
+from treemem.errors import GraphError, RecipeError
+from treemem.networks.sequences.attention_encoder import (
+    AttentionEncoder,
+    AttentionOutput,
+    ReadPlace,
+    absent_keys,
+    attention_weights,
+    sinusoids,
+)
+from treemem.trees.tokens import TokenForm
+from treemem.trees.vocabulary import Vocabulary
+
+Positions = Literal["sinusoidal", "learned"]
+
+
+class Transformer(AttentionEncoder):
+    """The encoder of a Transformer (Vaswani et al. 2017) over the tokens of each tree, or of both trees of an example.
+
+    The input is the sum of the tokens' vectors, without scaling, and the vectors of their positions, with dropout. It
+    goes through ``num_layers`` of :class:`torch.nn.TransformerEncoderLayer`. With ``joint=True`` the network is a
+    cross-encoder: it reads the two trees of an example as one sequence, ``start s1 delimiter s2 extract``, as in
+    Radford et al. 2018, and the pair has one encoding. Start, delimiter and extract are learned vectors.
+
+    Args:
+        hidden_size: width of the vectors and of the encoding.
+        vocabulary: the labels.
+        num_layers: number of layers.
+        num_heads: heads of attention; divides ``hidden_size``.
+        feedforward_size: width of the hidden layer of the feed-forward network; None: ``4 * hidden_size``.
+        dropout: dropout probability, as in torch's layer.
+        norm_first: normalise before the attention and the feed-forward network, and after the last layer. By default
+            normalise after them, as published.
+        positions: ``"sinusoidal"``, for sequences of any length; ``"learned"``: a vector for each of ``max_length``.
+        max_length: the longest sequence for learned positions, including start, delimiter and extract.
+        read: the encoding: ``"extract"``: the output at a learned vector after the last token; ``"mean"``: the mean
+            over the tokens; ``"first"`` or ``"last"``: the output at this token. An empty sequence has the encoding 0.
+        joint: read both trees of an example as one sequence.
+        form, embedding_bound, input_dropout: see :class:`treemem.nn.SequenceEncoder`.
+
+    The trace has ``attention``, ``[sequences, layers, longest, longest]``: the attention weights of each position,
+    including start, delimiter and extract. They are the mean over heads, without dropout and gradients; 0 at padding.
+
+    Second derivatives need ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` around the forward pass.
+
+    Raises:
+        RecipeError: an option outside its range, or two that contradict each other.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> pair = [Tree("Add", [Tree("x"), Tree("1")]), Tree("x")]
+        >>> batch = TreeBatch.from_trees(pair, vocabulary, trees_per_example=2)
+        >>> Transformer(16, vocabulary, num_layers=2, num_heads=4)(batch).root.shape
+        torch.Size([1, 2, 16])
+        >>> Transformer(16, vocabulary, num_layers=2, num_heads=4, joint=True)(batch).root.shape
+        torch.Size([1, 1, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        num_layers: int = 6,
+        num_heads: int = 8,
+        feedforward_size: int | None = None,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        positions: Positions = "sinusoidal",
+        max_length: int | None = None,
+        read: ReadPlace = "extract",
+        joint: bool = False,
+        form: TokenForm = "function",
+        embedding_bound: float | None = None,
+        input_dropout: float = 0.0,
+    ) -> None:
+        attention = num_heads, feedforward_size, dropout, norm_first, read, joint
+        super().__init__(vocabulary, hidden_size, *attention, form, embedding_bound, input_dropout)
+        checked_choice("positions", positions, get_args(Positions))
+        if (positions == "learned") != (max_length is not None):
+            raise RecipeError('max_length goes with positions="learned", and these need it')
+        learned = None if max_length is None else checked_count("max_length", max_length)
+        self.positions = None if learned is None else torch.nn.Embedding(learned, hidden_size)
+        self.layers = torch.nn.ModuleList(self.new_layer() for _ in range(checked_layers("num_layers", num_layers)))
+        self.last_norm = self.new_last_norm()
+
+    @property
+    def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
+        return {"attention": ("sequences", "layers", "tokens", "tokens")}
+
+    def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
+        """Run all layers; see :meth:`AttentionEncoder.run`."""
+        sequences, longest = vectors.shape[:2]
+        values = functional.dropout(vectors + self._positions(longest).to(vectors), self.dropout, self.training)
+        absent = absent_keys(padding)
+        attention = []
+        for layer in self.layers if values.numel() else ():
+            if trace:
+                attention.append(attention_weights(layer, values, absent))  # type: ignore[arg-type]
+            values = layer(values, src_key_padding_mask=absent)
+        nothing = values.new_zeros(sequences, len(self.layers), longest, longest)
+        traced = {"attention": torch.stack(attention, 1) if attention else nothing} if trace else {}
+        return AttentionOutput(self.last_norm(values), traced)
+
+    def _positions(self, longest: int) -> torch.Tensor:
+        if self.positions is None:
+            return sinusoids(torch.arange(longest, device=self.embedding.weight.device), self.hidden_size)
+        if longest > self.positions.num_embeddings:
+            raise GraphError(
+                f"a sequence of {longest}, marks counted, is longer than max_length={self.positions.num_embeddings}; "
+                f"sinusoidal positions take any length"
+            )
+        return self.positions.weight[:longest]

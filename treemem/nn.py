@@ -1,0 +1,125 @@
+"""Layers and heads."""
+
+from __future__ import annotations
+
+from treemem.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RegressionHead, RelationHead
+from treemem.networks.encoder import Encoder
+from treemem.networks.encoder_output import EncoderOutput
+from treemem.networks.memories.attention.layer import ReadOnlyMemory
+from treemem.networks.memories.controllers.cells import (
+    GRUCell,
+    LSTMCell,
+    MemoryCell,
+    ONLSTMCell,
+    StackedCells,
+    StepCell,
+    VanillaCell,
+)
+from treemem.networks.memories.memory import (
+    DoublyLinkedList,
+    Memory,
+    NeuralDeque,
+    NeuralQueue,
+    NeuralStack,
+    SuperpositionStack,
+)
+from treemem.networks.memories.memory_rnn import MemoryRNN
+from treemem.networks.memories.nondeterministic_stack.layer import NondeterministicStack
+from treemem.networks.memories.registers.layer import RegisterMemory, RegisterState
+from treemem.networks.pairs.cloze_readers.layer import AttentiveReader, DeepLSTMReader, ImpatientReader
+from treemem.networks.pairs.word_by_word_attention.layer import WordByWordAttention
+from treemem.networks.parsers.beam_tree.layer import BeamTreeGRC, EfficientBeamTreeGRC
+from treemem.networks.parsers.crvnn.layer import CRvNN
+from treemem.networks.parsers.diora.layer import DIORA
+from treemem.networks.parsers.disjoint_tree_lstm.layer import DisjointTreeLSTM
+from treemem.networks.parsers.gumbel_tree_lstm.layer import GumbelTreeLSTM
+from treemem.networks.parsers.on_lstm.layer import ONLSTM
+from treemem.networks.parsers.ordered_memory.layer import OrderedMemory
+from treemem.networks.parsers.prpn.layer import PRPN
+from treemem.networks.parsers.rrnet.layer import RRNet
+from treemem.networks.parsers.spinn.layer import SPINN
+from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.networks.sequence_states import SequenceStates
+from treemem.networks.sequences.language_model.layer import LanguageModel
+from treemem.networks.sequences.recurrent.layer import LSTM, RNN
+from treemem.networks.sequences.sequence_to_sequence.layer import SequenceToSequence
+from treemem.networks.sequences.transformer.layer import Transformer
+from treemem.networks.sequences.universal_transformer.layer import UniversalTransformer
+from treemem.networks.trees.child_sum_tree_lstm.layer import ChildSumTreeLSTM
+from treemem.networks.trees.leaf_encoder import LeafEncoder
+from treemem.networks.trees.number_encoder import NumberEncoder
+from treemem.networks.trees.row_cache import RowCache
+from treemem.networks.trees.stack_tree_lstm.layer import StackTreeLSTM
+from treemem.networks.trees.stack_tree_rnn.layer import StackTreeRNN
+from treemem.networks.trees.tree_cell.layer import TreeCell
+from treemem.networks.trees.tree_lstm.layer import TreeLSTM
+from treemem.networks.trees.tree_network import TreeLayer, TreeNetwork
+from treemem.networks.trees.tree_rnn.layer import TreeRNN
+from treemem.networks.trees.tree_states import TreeStates
+from treemem.networks.word_vectors import WordVectors
+
+__all__ = [
+    "DIORA",
+    "LSTM",
+    "ONLSTM",
+    "PRPN",
+    "RNN",
+    "SPINN",
+    "AttentiveReader",
+    "BeamTreeGRC",
+    "CRvNN",
+    "ChildSumTreeLSTM",
+    "ClassifierHead",
+    "ComparisonHead",
+    "DeepLSTMReader",
+    "DisjointTreeLSTM",
+    "DoublyLinkedList",
+    "EfficientBeamTreeGRC",
+    "Encoder",
+    "EncoderOutput",
+    "EqualityHead",
+    "GRUCell",
+    "GumbelTreeLSTM",
+    "ImpatientReader",
+    "LSTMCell",
+    "LanguageModel",
+    "LeafEncoder",
+    "Memory",
+    "MemoryCell",
+    "MemoryRNN",
+    "NeuralDeque",
+    "NeuralQueue",
+    "NeuralStack",
+    "NondeterministicStack",
+    "NumberDecoder",
+    "NumberEncoder",
+    "ONLSTMCell",
+    "OrderedMemory",
+    "RRNet",
+    "ReadOnlyMemory",
+    "RegisterMemory",
+    "RegisterState",
+    "RegressionHead",
+    "RelationHead",
+    "RowCache",
+    "SequenceEncoder",
+    "SequenceOutput",
+    "SequenceStates",
+    "SequenceToSequence",
+    "StackTreeLSTM",
+    "StackTreeRNN",
+    "StackedCells",
+    "StepCell",
+    "SuperpositionStack",
+    "Transformer",
+    "TreeCell",
+    "TreeLSTM",
+    "TreeLayer",
+    "TreeNetwork",
+    "TreeRNN",
+    "TreeStates",
+    "UniversalTransformer",
+    "VanillaCell",
+    "WordByWordAttention",
+    "WordVectors",
+]
