@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treemem.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RegressionHead, RelationHead
 from treemem.networks.encoder import Encoder
-from treemem.networks.encoder_output import EncoderOutput
+from treemem.networks.encoder_output import EncoderOutput, SequenceStates
 from treemem.networks.memories.attention.layer import ReadOnlyMemory
 from treemem.networks.memories.controllers.cells import (
     GRUCell,
@@ -39,15 +39,13 @@ from treemem.networks.parsers.prpn.layer import PRPN
 from treemem.networks.parsers.rrnet.layer import RRNet
 from treemem.networks.parsers.spinn.layer import SPINN
 from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput
-from treemem.networks.sequence_states import SequenceStates
 from treemem.networks.sequences.language_model.layer import LanguageModel
 from treemem.networks.sequences.recurrent.layer import LSTM, RNN
 from treemem.networks.sequences.sequence_to_sequence.layer import SequenceToSequence
 from treemem.networks.sequences.transformer.layer import Transformer
 from treemem.networks.sequences.universal_transformer.layer import UniversalTransformer
 from treemem.networks.trees.child_sum_tree_lstm.layer import ChildSumTreeLSTM
-from treemem.networks.trees.leaf_encoder import LeafEncoder
-from treemem.networks.trees.number_encoder import NumberEncoder
+from treemem.networks.trees.leaf_encoder import LeafEncoder, NumberEncoder
 from treemem.networks.trees.row_cache import RowCache
 from treemem.networks.trees.stack_tree_lstm.layer import StackTreeLSTM
 from treemem.networks.trees.stack_tree_rnn.layer import StackTreeRNN

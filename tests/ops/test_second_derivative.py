@@ -195,7 +195,7 @@ class Square(torch.autograd.Function):
         return x * x
 
     @staticmethod
-    @once_differentiable()
+    @once_differentiable
     def backward(ctx: Any, saved: tuple[torch.Tensor, ...], gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         if Square.fails:
             raise Square.fails.pop()

@@ -24,11 +24,6 @@ def activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     return _ACTIVATIONS[checked_activation(name)]
 
 
-def native_number(name: ActivationName) -> int:
-    """Return the number of the activation function in ``native/activation.h``."""
-    return get_args(ActivationName).index(name)
-
-
 def checked_activation(name: str) -> ActivationName:
     """Return ``name`` if an activation function has it; raise :class:`RecipeError` if not."""
     return cast(ActivationName, checked_choice("activation", name, get_args(ActivationName)))

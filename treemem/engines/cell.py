@@ -1,13 +1,14 @@
-"""What a cell is: the function that makes a node's state from its children's."""
+"""What a cell is: the function that makes a node's state from its children's; and a cell that continues a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from treemem.errors import CellError
+from treemem.schedule.schedule import GIVEN
 
 State = dict[str, torch.Tensor]
 """What nodes hand to their parents, by name: tensors ``[m, ...]``, one entry a node."""
@@ -176,14 +177,36 @@ def checked_state(state: object, like: State | None, rows: int, cell: Cell, call
     return {name: value.to(like[name].dtype) for name, value in state.items()}
 
 
+class GivenRows:
+    """A cell whose leaves of the kind ``GIVEN`` have the states of rows that were run before.
+
+    Args:
+        cell: runs all other rows.
+        states: of the given rows, ``[given rows, ...]``.
+
+    Attributes:
+        cell: as given.
+    """
+
+    def __init__(self, cell: Cell, states: State) -> None:
+        self.cell = cell
+        self._states = states
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        """The states of ``m`` leaves, or of all given rows."""
+        return self._states if kind == GIVEN else self.cell.leaf(x, kind)
+
+    def __call__(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        """The states of ``m`` inner nodes."""
+        return self.cell(children, x, kind)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cell, name)
+
+
 def cell_name(cell: Cell) -> str:
     """What messages call ``cell``: its class, or that of the downward cell that it stands for."""
     return type(getattr(cell, "turned", cell)).__name__
-
-
-def has_gradients(value: torch.Tensor) -> bool:
-    """Whether a tensor of this type can have gradients."""
-    return value.is_floating_point() or value.is_complex()
 
 
 def _at_least_single(value: torch.Tensor) -> torch.Tensor:

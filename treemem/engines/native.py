@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from treemem.engines.cell import Cell, State, cell_name, leaf_products, leaf_states
-from treemem.engines.given_rows import GivenRows
+from treemem.engines.cell import Cell, GivenRows, State, cell_name, leaf_products, leaf_states
 from treemem.engines.printer.cut import Map, cut_cell
 from treemem.engines.printer.printed import PrintedCell, formula_key, once, parameter_of, print_split
 from treemem.engines.printer.symbolic import StepError
 from treemem.native import TYPE_NAMES, Printed, native_library, why_not_native
 from treemem.native.blas import product_function
 from treemem.native.large_pages import empty_rows
-from treemem.native.second_derivative import graph_is_retained, once_differentiable, save_for_backward
+from treemem.native.run import NativeRun, Tensors
+from treemem.native.run import run_native as run_under_autograd
+from treemem.native.second_derivative import graph_is_retained
 from treemem.native.structures import Filled, Structure, structured_library
 from treemem.schedule.schedule import GIVEN, Schedule
 
@@ -127,7 +128,7 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     _check([each for each in flat if each is not None])
     run = _Run(formulas, schedule, tensors)
     run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in flat)
-    return dict(zip(leaves, _Levels.apply(run, *flat), strict=True))
+    return dict(zip(leaves, run_under_autograd(run, *flat), strict=True))
 
 
 def _check(tensors: Sequence[torch.Tensor]) -> None:
@@ -249,7 +250,7 @@ def _compiled(source: Path | Printed, like: torch.Tensor) -> Any:
     return library
 
 
-class _Run:
+class _Run(NativeRun):
     """One run, from its forward to its backward pass.
 
     Attributes:
@@ -288,9 +289,9 @@ class _Run:
         threads = int(sizes[arities > 0].sum()) // (_ROWS_PER_THREAD * max(1, len(levels) - 1))
         self._num_threads = max(1, min(torch.get_num_threads(), threads))
 
-    def forward(self, tensors: _Tensors) -> list[torch.Tensor]:
-        """Return the states of all rows, ``[rows, ...]``; ``kept`` is filled if there will be a backward pass."""
-        states = []
+    def forward(self, flat: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
+        """Return the states of all rows, ``[rows, ...]``, and what is kept if there will be a backward pass."""
+        tensors, states = self.tensors.like(flat), []
         for leaf in tensors.leaves.values():
             state = empty_rows(leaf, self._num_rows, *leaf.shape[1:])
             state[self._num_leaves - self._num_given : self._num_leaves] = leaf
@@ -298,17 +299,29 @@ class _Run:
         self.kept: list[torch.Tensor] = []
         self.masks: dict[int, torch.Tensor] = {}
         self._library.forward(self._problem(tensors, states, None, None))
-        return states
+        products, self.kept = self.kept, []
+        return states, [*flat, *states, *products]
 
-    def backward(
+    def backward(self, kept: Any, incoming: Tensors, flat_wanted: Sequence[bool]) -> Tensors:
+        """Return the gradients of the tensors that are wanted; overwrites the products, unless they are read again."""
+        count, retained = len(flat_wanted), graph_is_retained()
+        tensors, wanted = self.tensors.like(kept[:count]), self.tensors.like(flat_wanted)
+        states, products = kept[count : count + len(incoming)], kept[count + len(incoming) :]
+        found = self._gradients(
+            tensors, states, [each.clone() if retained else each for each in products], incoming, wanted
+        )
+        if not retained:
+            self.masks = {}  # which would stay as long as any state does
+        return found.flat()
+
+    def _gradients(
         self,
         tensors: _Tensors,
         states: list[torch.Tensor],
         kept: list[torch.Tensor],
-        incoming: Sequence[torch.Tensor | None],
+        incoming: Tensors,
         wanted: _Tensors,
     ) -> _Tensors:
-        """Return the gradients of the tensors that are wanted; overwrites ``kept``."""
         learns = any(wanted.learned.values()) or any(chain(*wanted.weights.values()))
         flat: list[torch.Tensor | None] = []
         for at, (tensor, is_wanted) in enumerate(zip(tensors.flat(), wanted.flat(), strict=True)):
@@ -405,37 +418,6 @@ class _Run:
             **{"weight": weight, "bias": bias, "values": values, "gradient": gradient},
             **{"d_weight": d_weight, "d_bias": d_bias},
         }
-
-
-class _Levels(torch.autograd.Function):
-    """A run as a node of the autograd graph: ``(run, *tensors)``."""
-
-    @staticmethod
-    def forward(ctx: Any, run: _Run, *flat: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        states = run.forward(run.tensors.like(flat))
-        ctx.run = run
-        ctx.num_states, ctx.num_tensors = len(states), len(flat)
-        ctx.set_materialize_grads(False)
-        save_for_backward(ctx, *flat, *states, *run.kept)
-        run.kept = []
-        return tuple(states)
-
-    @staticmethod
-    @once_differentiable()
-    def backward(
-        ctx: Any, unpacked: tuple[torch.Tensor | None, ...], *incoming: torch.Tensor | None
-    ) -> tuple[torch.Tensor | None, ...]:
-        run: _Run = ctx.run
-        saved: list[Any] = [None if each is None else each.contiguous() for each in unpacked]
-        flat, rest = saved[: ctx.num_tensors], saved[ctx.num_tensors :]
-        states, kept = rest[: ctx.num_states], rest[ctx.num_states :]
-        if graph_is_retained():
-            kept = [each.clone() for each in kept]
-        wanted = ctx.needs_input_grad[1:]
-        found = run.backward(run.tensors.like(flat), states, kept, incoming, run.tensors.like(wanted)).flat()
-        if not graph_is_retained():
-            run.masks = {}  # which would stay as long as any state does
-        return None, *(gradient if is_wanted else None for gradient, is_wanted in zip(found, wanted, strict=True))
 
 
 _PAIR = ("gather", "spread")

@@ -17,15 +17,21 @@ Tensors = Sequence[torch.Tensor | None]
 
 
 class NativeRun(ABC):
-    """One run of an operation."""
+    """One run of an operation.
+
+    Attributes:
+        refusal: what has no second derivative, and what to do instead; None: an engine.
+    """
+
+    refusal: tuple[str, str] | None = None
 
     @abstractmethod
     def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
         """Return the outputs, and what is kept for the backward pass, such as an output with a gradient."""
 
     @abstractmethod
-    def backward(self, kept: Any, gradients: Tensors) -> Tensors:
-        """Return the gradients of the tensors, from those of the outputs."""
+    def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
+        """Return the gradients of the tensors, from those of the outputs; those that are not wanted may be any."""
 
 
 def run_native(run: NativeRun, *tensors: torch.Tensor | None) -> tuple[Any, ...]:
@@ -72,7 +78,7 @@ class KeptRun(NativeRun):
             self._forget()
         return found, [*found, *tensors]
 
-    def backward(self, kept: Any, gradients: Tensors) -> Tensors:
+    def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
         found, tensors = kept[: len(gradients)], kept[len(gradients) :]
         if self._state is None:
             found = self._run(tensors)
@@ -103,12 +109,15 @@ class _Native(torch.autograd.Function):
     def forward(ctx: Any, run: NativeRun, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
         contiguous = [None if each is None else each.contiguous() for each in tensors]
         found, kept = run.forward(contiguous)
-        ctx.run = run
+        ctx.run, ctx.refusal = run, run.refusal
         ctx.set_materialize_grads(False)
         save_for_backward(ctx, *kept)
         return tuple(found)
 
     @staticmethod
-    @once_differentiable(remedy="set layer.engine to 'naive'")
+    @once_differentiable
     def backward(ctx: Any, saved: tuple[torch.Tensor | None, ...], *gradients: torch.Tensor | None) -> tuple[Any, ...]:
-        return None, *ctx.run.backward([None if each is None else each.contiguous() for each in saved], gradients)
+        contiguous = [None if each is None else each.contiguous() for each in saved]
+        wanted = ctx.needs_input_grad[1:]
+        found = ctx.run.backward(contiguous, gradients, wanted)
+        return None, *(gradient if is_wanted else None for gradient, is_wanted in zip(found, wanted, strict=True))

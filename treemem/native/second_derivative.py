@@ -36,11 +36,11 @@ def save_for_backward(ctx: Any, *tensors: torch.Tensor | None) -> None:
     ctx.save_for_backward(*tensors)
 
 
-def once_differentiable(
-    what: str = "this engine",
-    remedy: str = "set the layer's engine to 'autograd', or to 'naive' if it has no engine 'autograd'",
-) -> Callable[[Callable[..., Gradients]], Callable[..., Gradients]]:
-    """Return a decorator for the ``backward`` of an autograd function, ``(ctx, saved, *gradients)``.
+_REFUSAL = "this engine", "set the layer's engine to 'autograd', or to 'naive' if it has no engine 'autograd'"
+
+
+def once_differentiable(backward: Callable[..., Gradients]) -> Callable[..., Gradients]:
+    """Decorate the ``backward`` of an autograd function, ``(ctx, saved, *gradients)``.
 
     ``saved`` are the tensors that ``forward`` gave to :func:`save_for_backward`. They are unpacked once, since gradient
     checkpointing refuses to do it again, and have the shapes, devices and types that they had then, whatever hooks made
@@ -53,37 +53,30 @@ def once_differentiable(
 
     The gradients are right; differentiating them raises RuntimeError. For this ``forward`` saves an output that has a
     gradient, or all inputs that may have one. torch's own ``once_differentiable`` gives 0 in silence if the incoming
-    gradients do not require gradients.
-
-    Args:
-        what: has no second derivative.
-        remedy: what to do instead.
+    gradients do not require gradients. ``ctx.refusal`` may say what has no second derivative, and what to do instead.
     """
 
-    def decorate(backward: Callable[..., Gradients]) -> Callable[..., Gradients]:
-        @wraps(backward)
-        def run(ctx: Any, *gradients: torch.Tensor | None) -> Gradients:
-            if getattr(ctx, "failed", False):
-                raise RuntimeError("a backward pass failed here and overwrote what it read; run the forward pass again")
-            saved = ctx.saved_tensors
-            try:
-                with ctx.lock, torch.no_grad():
-                    saved_again = tuple(map(_as_saved, saved, ctx.as_saved))
-                    found = backward(ctx, saved_again, *gradients)
-            except BaseException:
-                ctx.failed = not graph_is_retained()
-                raise
-            if not torch.is_grad_enabled():
-                return found
-            known = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
-            present = [each for each in found if each is not None]
-            message = f"{what} has no second derivative; {remedy}"
-            refusing = iter(_Refusal.apply(message, len(known), *known, *present))
-            return tuple(None if each is None else next(refusing) for each in found)
+    @wraps(backward)
+    def run(ctx: Any, *gradients: torch.Tensor | None) -> Gradients:
+        if getattr(ctx, "failed", False):
+            raise RuntimeError("a backward pass failed here and overwrote what it read; run the forward pass again")
+        saved = ctx.saved_tensors
+        try:
+            with ctx.lock, torch.no_grad():
+                saved_again = tuple(map(_as_saved, saved, ctx.as_saved))
+                found = backward(ctx, saved_again, *gradients)
+        except BaseException:
+            ctx.failed = not graph_is_retained()
+            raise
+        if not torch.is_grad_enabled():
+            return found
+        known = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
+        present = [each for each in found if each is not None]
+        what, remedy = getattr(ctx, "refusal", None) or _REFUSAL
+        refusing = iter(_Refusal.apply(f"{what} has no second derivative; {remedy}", len(known), *known, *present))
+        return tuple(None if each is None else next(refusing) for each in found)
 
-        return run
-
-    return decorate
+    return run
 
 
 def _as_saved(tensor: torch.Tensor | None, saved: tuple[torch.Size, torch.device, torch.dtype] | None) -> Any:

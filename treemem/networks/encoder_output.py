@@ -32,17 +32,34 @@ class EncoderOutput:
         trace: Mapping[str, torch.Tensor] | None = None,
         state: Any = None,
     ) -> None:
-        self._root, self._outputs = root, outputs
+        self.root, self.outputs = root, outputs
         self.auxiliary_losses = dict(auxiliary_losses or {})
         self.trace = dict(trace or {})
         self.state = state
 
-    @property
-    def root(self) -> torch.Tensor:
-        """The encodings, ``[examples, parts, hidden_size]``."""
-        return self._root
 
-    @property
-    def outputs(self) -> torch.Tensor:
-        """The outputs at each node, ``[nodes, hidden_size]``, or token, ``[sequences, longest, hidden_size]``."""
-        return self._outputs
+class SequenceStates(EncoderOutput):
+    """The outputs along each sequence, and its encoding.
+
+    Args:
+        root: ``[examples, parts, hidden_size]``.
+        h: the outputs at every token, ``[sequences, longest, hidden_size]``, 0 after the end of shorter sequences.
+        lengths: int64 ``[sequences]``.
+        trace, auxiliary_losses, state: see :class:`EncoderOutput`.
+    """
+
+    def __init__(
+        self,
+        root: torch.Tensor,
+        h: torch.Tensor,
+        lengths: torch.Tensor,
+        trace: Mapping[str, torch.Tensor] | None = None,
+        auxiliary_losses: Mapping[str, SumCount] | None = None,
+        state: Any = None,
+    ) -> None:
+        super().__init__(root, h, auxiliary_losses=auxiliary_losses, trace=trace, state=state)
+        self.h = h
+        self.lengths = lengths
+
+    def __repr__(self) -> str:
+        return f"<SequenceStates of {len(self.lengths)} sequences>"

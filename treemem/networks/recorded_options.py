@@ -22,15 +22,23 @@ class RecordedOptions:
     options: dict[str, Any]
     __signature__: ClassVar[inspect.Signature]
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Say the signature of the constructor, which ``inspect`` looks for in ``__new__`` up to Python 3.11.3.
+    def __init_subclass__(cls, without: Sequence[str] = (), **options: Any) -> None:
+        """Say the signature of the constructor: what it names, and what it hands to the base class by ``**kwargs``.
 
-        That of a constructor which takes ``*args`` or ``**kwargs`` is that of its base class.
+        ``inspect`` looks for it in ``__new__`` up to Python 3.11.3.
+
+        Args:
+            without: parameters that are not options, or that this class does not have.
+            options: of further base classes.
         """
         super().__init_subclass__(**options)
         _, *parameters = inspect.signature(cls.__init__).parameters.values()
-        if not any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
-            cls.__signature__ = inspect.Signature(parameters)
+        named = {each.name: each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)}
+        if len(named) < len(parameters):
+            handed_on = cls.__signature__.parameters
+            by_name = {name: each.replace(kind=each.KEYWORD_ONLY) for name, each in handed_on.items()}
+            named |= {name: each for name, each in (by_name if named else handed_on).items() if name not in named}
+        cls.__signature__ = inspect.Signature([each for name, each in named.items() if name not in without])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Record the arguments that there are; copying and unpickling give none."""

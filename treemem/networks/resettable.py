@@ -10,5 +10,12 @@ class Resettable(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
+        _reset_parts(self)
+
+
+def _reset_parts(module: torch.nn.Module) -> None:
+    for part in module.children():
+        if callable(getattr(part, "reset_parameters", None)):
+            part.reset_parameters()  # type: ignore[operator]
+        else:
+            _reset_parts(part)

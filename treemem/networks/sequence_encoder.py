@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypedDict, get_args
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from treemem.engines.sequence_lengths import within
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.networks.compile_guard import without_compile
 from treemem.networks.encoder import Encoder, checked_features
+from treemem.networks.encoder_output import SequenceStates
 from treemem.networks.recorded_options import RecordedOptions
-from treemem.networks.sequence_states import SequenceStates
+from treemem.networks.resettable import Resettable
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm, ambiguous_label, token_table
 from treemem.trees.vocabulary import Vocabulary
@@ -44,11 +45,20 @@ class SequenceOutput(NamedTuple):
     state: Any = None
 
 
+class TokenOptions(TypedDict, total=False):
+    """The options of :class:`SequenceEncoder`, which subclasses hand on to it."""
+
+    form: TokenForm
+    embedding_size: int | None
+    embedding_bound: float | None
+    input_dropout: float
+
+
 SequenceBatch = TreeBatch | TokenBatch | Any
 """What a sequence encoder takes: a batch, or what :func:`treemem.as_batch` makes one of."""
 
 
-class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
+class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
     """A network that reads each tree of a batch as a sequence of tokens.
 
     Subclasses define :meth:`read`.
@@ -86,7 +96,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
         self,
         hidden_size: int,
         vocabulary: Vocabulary,
-        form: TokenForm,
+        form: TokenForm = "function",
         embedding_size: int | None = None,
         embedding_bound: float | None = None,
         input_dropout: float = 0.0,
@@ -133,8 +143,7 @@ class SequenceEncoder(RecordedOptions, Encoder, torch.nn.Module, ABC):
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
-        for module in self.children():
-            module.reset_parameters()  # type: ignore[operator]
+        super().reset_parameters()
         self.reset_embedding()
 
     @without_compile

@@ -265,7 +265,10 @@ def read_options(constructor: Callable[..., Any], given: Any, place: str) -> dic
 def _declared_types(constructor: Callable[..., Any]) -> dict[str, Any]:
     """Return the types of the parameters; nothing if a type cannot be resolved."""
     try:
-        return get_type_hints(constructor.__init__ if isinstance(constructor, type) else constructor)  # type: ignore[misc]
+        if not isinstance(constructor, type):
+            return get_type_hints(constructor)
+        own = [vars(each)["__init__"] for each in constructor.__mro__[-2::-1] if "__init__" in vars(each)]
+        return {name: hint for each in own for name, hint in get_type_hints(each).items()}
     except NameError:
         return {}
 

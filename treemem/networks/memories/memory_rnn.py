@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_layers
 from treemem.device_copy import to_device
@@ -32,8 +33,7 @@ from treemem.networks.memories.memory import (
 )
 from treemem.networks.memories.nondeterministic_stack.layer import NondeterministicStack
 from treemem.networks.memories.registers.layer import RegisterMemory
-from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput
-from treemem.trees.tokens import TokenForm
+from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.trees.vocabulary import Vocabulary
 
 CellName = Literal["RNN", "GRU", "LSTM"]
@@ -148,12 +148,9 @@ class MemoryRNN(SequenceEncoder):
         memory_size: int = 16,
         memory_options: Mapping[str, Any] | None = None,
         fusion: Literal["early", "late"] = "early",
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
+        **tokens: Unpack[TokenOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **tokens)
         memories = named_memories(memory, memory_options)
         self.cell = named_cell(cell, hidden_size, num_layers, self.embedding_size, memories, memory_size, fusion)
 

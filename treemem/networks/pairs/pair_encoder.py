@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import torch
 from torch.nn import functional
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_probability
 from treemem.device_copy import to_device
 from treemem.engines.sequence_lengths import checked_lengths, reversed_within, within
 from treemem.errors import GraphError
+from treemem.networks.encoder_output import SequenceStates
 from treemem.networks.memories.attention.equations import additive_scores, attend
 from treemem.networks.resettable import Resettable
-from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
-from treemem.networks.sequence_states import SequenceStates
+from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.networks.sequences.attention_encoder import pair_lengths, pair_source
 from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -57,6 +57,12 @@ class PairOutput(NamedTuple):
     attention: torch.Tensor | None = None
 
 
+class PairOptions(TokenOptions, total=False):
+    """The options of :class:`PairEncoder`."""
+
+    dropout: float
+
+
 class PairEncoder(SequenceEncoder):
     """A cross-encoder of LSTMs over the two texts of a pair.
 
@@ -78,13 +84,11 @@ class PairEncoder(SequenceEncoder):
         self,
         hidden_size: int,
         vocabulary: Vocabulary,
-        form: TokenForm,
-        embedding_size: int | None,
-        embedding_bound: float | None,
-        input_dropout: float,
-        dropout: float,
+        *,
+        dropout: float = 0.0,
+        **tokens: Unpack[TokenOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **tokens)
         self.dropout = checked_probability("dropout", dropout)
 
     @property

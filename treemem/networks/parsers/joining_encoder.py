@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.device_copy import to_device
 from treemem.engines.sequence_engine import SequenceEngine, checked_engine
 from treemem.engines.sequence_lengths import checked_lengths, within
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks.recorded_options import SettableOption
-from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.networks.token_trees import trees_over_tokens
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_splits
 from treemem.trees.tree import Tree
+from treemem.trees.vocabulary import Vocabulary
 
 
 class Vectors(NamedTuple):
@@ -40,6 +42,12 @@ class Vectors(NamedTuple):
         return values.masked_fill(~self.present[:, :, None], 0)
 
 
+class JoiningOptions(TokenOptions, total=False):
+    """The options of :class:`JoiningEncoder`."""
+
+    engine: SequenceEngine
+
+
 class JoiningEncoder(SequenceEncoder):
     """A sequence encoder that joins neighbours step by step, and whose trace ``"joined"`` tells its tree.
 
@@ -55,6 +63,17 @@ class JoiningEncoder(SequenceEncoder):
     lengths_on_cpu = True
 
     can_induce_trees = True
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        engine: SequenceEngine = "auto",
+        **tokens: Unpack[TokenOptions],
+    ) -> None:
+        super().__init__(hidden_size, vocabulary, **tokens)
+        self.engine = engine
 
     def read(
         self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False, **further: Any

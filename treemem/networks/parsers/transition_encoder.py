@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_scale
 from treemem.data.sum_count import SumCount
@@ -16,10 +17,11 @@ from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.engines.sequence_lengths import Packing
 from treemem.errors import GraphError
-from treemem.networks.parsers.joining_encoder import JoiningEncoder, Vectors
+from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
 from treemem.networks.parsers.spinn.equations import REDUCE, Policy
 from treemem.networks.parsers.spinn.run import TransitionRun, policy_steps, transition_actions
 from treemem.networks.recorded_options import SettableOption
+from treemem.networks.resettable import Resettable
 from treemem.networks.sequence_encoder import SequenceOutput
 from treemem.networks.sequences.recurrent.torch_lstm import run_lstm
 from treemem.schedule.tree_batch import TreeBatch
@@ -33,6 +35,15 @@ CreditedSteps = Literal["free", "all"]
 _VALUE_SIZE = 100  # as in the authors' code of RL-SPINN
 
 
+class TransitionOptions(JoiningOptions, total=False):
+    """The options of :class:`TransitionEncoder` that do not depend on the network."""
+
+    temperature: float
+    reward: Reward
+    baseline: Baseline
+    credited_steps: CreditedSteps
+
+
 class TransitionEncoder(JoiningEncoder):
     """A network that composes a sequence by transitions: gold ones, or those of a policy.
 
@@ -43,17 +54,24 @@ class TransitionEncoder(JoiningEncoder):
     temperature: SettableOption[float] = SettableOption(checked_scale)
     _is_left_branching = False
 
-    def __init__(self, hidden_size: int, vocabulary: Vocabulary) -> None:
-        own = self.options
-        tokens = own["form"], own.get("embedding_size"), own["embedding_bound"], own["input_dropout"]
-        super().__init__(hidden_size, vocabulary, *tokens)
-        self.temperature, self.engine = own["temperature"], own["engine"]
-        self.transitions: Transitions = checked_choice("transitions", own["transitions"], get_args(Transitions))
-        self.reward: Reward = checked_choice("reward", own["reward"], get_args(Reward))
-        self.baseline: Baseline = checked_choice("baseline", own["baseline"], get_args(Baseline))
-        self.credited_steps: CreditedSteps = checked_choice(
-            "credited_steps", own["credited_steps"], get_args(CreditedSteps)
-        )
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        transitions: Transitions,
+        temperature: float = 1.0,
+        reward: Reward = "accuracy",
+        baseline: Baseline = "ema",
+        credited_steps: CreditedSteps = "free",
+        **joining: Unpack[JoiningOptions],
+    ) -> None:
+        super().__init__(hidden_size, vocabulary, **joining)
+        self.temperature = temperature
+        self.transitions: Transitions = checked_choice("transitions", transitions, get_args(Transitions))
+        self.reward: Reward = checked_choice("reward", reward, get_args(Reward))
+        self.baseline: Baseline = checked_choice("baseline", baseline, get_args(Baseline))
+        self.credited_steps: CreditedSteps = checked_choice("credited_steps", credited_steps, get_args(CreditedSteps))
         self.value: torch.nn.Module | None = None
 
     def add_value(self) -> None:
@@ -151,18 +169,13 @@ def _uniform(like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.rand(shape, dtype=like.dtype, device=like.device)
 
 
-class _Value(torch.nn.Module):
+class _Value(Resettable):
     """Predicts the reward of sequences from their vectors."""
 
     def __init__(self, input_size: int) -> None:
         super().__init__()
         self.lstm = torch.nn.LSTM(input_size, _VALUE_SIZE)
         self.map = torch.nn.Linear(_VALUE_SIZE, 1)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        self.lstm.reset_parameters()
-        self.map.reset_parameters()
 
     def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return a number for each of ``[sequences, longest, input_size]``, ``[sequences]``."""

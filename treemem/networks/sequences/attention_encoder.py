@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.data.sum_count import SumCount
@@ -17,10 +18,9 @@ from treemem.device_copy import to_device, to_device_together
 from treemem.engines.sequence_lengths import checked_lengths, entry_of_each, within
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.compile_guard import without_compile
-from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
-from treemem.networks.sequence_states import SequenceStates
+from treemem.networks.encoder_output import SequenceStates
+from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 ReadPlace = Literal["extract", "mean", "first", "last"]
@@ -43,7 +43,18 @@ class AttentionOutput(NamedTuple):
     auxiliary_losses: Mapping[str, SumCount] = {}
 
 
-class AttentionEncoder(SequenceEncoder):
+class AttentionOptions(TokenOptions, total=False):
+    """The options of :class:`AttentionEncoder`."""
+
+    num_heads: int
+    feedforward_size: int | None
+    dropout: float
+    norm_first: bool
+    read: ReadPlace
+    joint: bool
+
+
+class AttentionEncoder(SequenceEncoder, without=("embedding_size",)):
     """A network of self-attention over the tokens of each tree, or of both trees of an example together.
 
     Subclasses define :meth:`run`.
@@ -64,19 +75,18 @@ class AttentionEncoder(SequenceEncoder):
 
     def __init__(
         self,
-        vocabulary: Vocabulary,
         hidden_size: int,
-        num_heads: int,
-        feedforward_size: int | None,
-        dropout: float,
-        norm_first: bool,
-        read: ReadPlace,
-        joint: bool,
-        form: TokenForm,
-        embedding_bound: float | None,
-        input_dropout: float,
+        vocabulary: Vocabulary,
+        *,
+        num_heads: int = 8,
+        feedforward_size: int | None = None,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        read: ReadPlace = "extract",
+        joint: bool = False,
+        **tokens: Unpack[TokenOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, None, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **tokens)
         self.num_heads = checked_count("num_heads", num_heads)
         if self.hidden_size % self.num_heads:
             raise RecipeError(f"num_heads={self.num_heads} does not divide hidden_size={self.hidden_size}")
@@ -109,13 +119,10 @@ class AttentionEncoder(SequenceEncoder):
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
-        for module in self.modules():
-            if isinstance(module, (torch.nn.Linear, torch.nn.LayerNorm, torch.nn.Embedding)):
-                module.reset_parameters()
+        super().reset_parameters()
         for module in self.modules():
             if isinstance(module, torch.nn.MultiheadAttention):
                 module._reset_parameters()
-        self.reset_embedding()
 
     def reset_embedding(self) -> None:
         """Draw new vectors for the tokens and marks."""

@@ -10,8 +10,9 @@ import torch
 from treemem.checked_options import checked_count, checked_flag, checked_probability
 from treemem.engines.cell import Product, State
 from treemem.engines.printer.printed import plain
+from treemem.networks.resettable import Resettable
 from treemem.networks.trees.parameter_sets import ParameterSets
-from treemem.networks.trees.stacked_linear import Kinds, Maps, StackedLinear, linear_by_kind
+from treemem.networks.trees.stacked_linear import Kinds, Maps, linear_by_kind
 
 
 def node_size(input_size: int | None, node_features: bool) -> int | None:
@@ -39,7 +40,7 @@ class CellOptions:
 _NOT_IN_STEPS = {"sets", "training", "dropout"}
 
 
-class SplitTreeCell(torch.nn.Module):
+class SplitTreeCell(Resettable):
     """A cell in the split form (:class:`treemem.engines.cell.SplitCell`); :meth:`forward` composes its parts.
 
     Subclasses define ``products``, ``weights``, ``step`` and ``leaf``. A cell with forward hooks is called once a
@@ -73,12 +74,6 @@ class SplitTreeCell(torch.nn.Module):
         self.reads_labels = self.node_input_size is None and sets.share_labels
         if self.reads_labels:
             self.node_input_size = self.hidden_size
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for module in self.modules():
-            if isinstance(module, StackedLinear):
-                module.reset_parameters()
 
     @property
     def dropout_now(self) -> float:

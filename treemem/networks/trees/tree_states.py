@@ -51,7 +51,7 @@ class TreeStates(EncoderOutput):
         self._gathered: dict[str, torch.Tensor] = {}
 
     @property
-    def root(self) -> torch.Tensor:
+    def root(self) -> torch.Tensor:  # type: ignore[override]
         """The encoding of every tree, ``[examples, trees_per_example, hidden_size]``.
 
         Raises:
@@ -64,7 +64,7 @@ class TreeStates(EncoderOutput):
         return encoding.reshape(num_examples, self._trees_per_example, *encoding.shape[1:])
 
     @property
-    def outputs(self) -> torch.Tensor:
+    def outputs(self) -> torch.Tensor:  # type: ignore[override]
         """The state that encodes the subtree of each node, ``[nodes, hidden_size]``."""
         return self[self._output]
 

@@ -30,9 +30,10 @@ from treemem.networks.memories.controllers.run import (
 )
 from treemem.networks.memories.memory import CompiledMemory, Control, Memory
 from treemem.networks.parsers.on_lstm.equations import on_lstm_gates, on_lstm_step
+from treemem.networks.resettable import Resettable
 
 
-class StepCell(nn.Module, ABC):
+class StepCell(Resettable, ABC):
     """One step of a recurrent network.
 
     Attributes:
@@ -69,20 +70,34 @@ class StepCell(nn.Module, ABC):
             outputs.append(output)
         return torch.stack(outputs, 1), state
 
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.RNNCellBase):
-                module.reset_parameters()
-        for module in self.modules():
-            if isinstance(module, MemoryCell):
-                module.set_biases()
-
     def _zeros(self, batch_size: int) -> torch.Tensor:
         return next(self.parameters()).new_zeros(batch_size, self.output_size)
 
 
-class VanillaCell(StepCell):
+class _TorchCell(StepCell):
+    """One of torch's cells: the output is ``h``."""
+
+    def __init__(self, cell: nn.RNNCellBase) -> None:
+        super().__init__()
+        self.input_size, self.output_size = cell.input_size, cell.hidden_size
+        self.cell = cell
+
+    def initial(self, batch_size: int) -> Any:
+        """Zeros, ``[batch, hidden_size]``."""
+        return self._zeros(batch_size)
+
+    def forward(self, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+        """``h``, and the state."""
+        state = self.cell(x, state)
+        return (state[0] if isinstance(state, tuple) else state), state
+
+    def run(self, inputs: torch.Tensor, state: Any, lengths: torch.Tensor | None = None) -> tuple[torch.Tensor, Any]:
+        """In C++ where it can be, and elsewhere by torch's kernel."""
+        found = _run_in_cpp(self, inputs, state, lengths)
+        return _run_kernel(self.cell, inputs, state, lengths) if found is None else (found.outputs, found.state)
+
+
+class VanillaCell(_TorchCell):
     """The plain recurrent cell: ``h = tanh(W x + U h + b)``, or with a rectifier; the output is ``h``.
 
     Args:
@@ -97,33 +112,11 @@ class VanillaCell(StepCell):
     """
 
     def __init__(self, input_size: int, hidden_size: int, activation: Literal["tanh", "relu"] = "tanh") -> None:
-        super().__init__()
         checked_choice("activation", activation, ("tanh", "relu"))
-        self.input_size, self.output_size = input_size, hidden_size
-        self.cell = nn.RNNCell(input_size, hidden_size, nonlinearity=activation)
-
-    def initial(self, batch_size: int) -> torch.Tensor:
-        """Zeros, ``[batch, hidden_size]``."""
-        return self._zeros(batch_size)
-
-    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """``h`` twice."""
-        hidden = self.cell(x, state)
-        return hidden, hidden
-
-    def run(
-        self, inputs: torch.Tensor, state: torch.Tensor, lengths: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """In C++ where it can be, and elsewhere by torch's kernel."""
-        found = _run_in_cpp(self, inputs, state, lengths)
-        if found is not None:
-            return found.outputs, found.state
-        kernel = torch.rnn_tanh if self.cell.nonlinearity == "tanh" else torch.rnn_relu
-        outputs, (hidden,) = _run_kernel(kernel, self.cell, inputs, (state,), lengths)
-        return outputs, hidden
+        super().__init__(nn.RNNCell(input_size, hidden_size, nonlinearity=activation))
 
 
-class GRUCell(StepCell):
+class GRUCell(_TorchCell):
     """The gated recurrent unit (Cho et al. 2014), torch's own; the output is ``h``.
 
     Example:
@@ -133,31 +126,10 @@ class GRUCell(StepCell):
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.cell = nn.GRUCell(input_size, hidden_size)
-
-    def initial(self, batch_size: int) -> torch.Tensor:
-        """Zeros, ``[batch, hidden_size]``."""
-        return self._zeros(batch_size)
-
-    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """``h`` twice."""
-        hidden = self.cell(x, state)
-        return hidden, hidden
-
-    def run(
-        self, inputs: torch.Tensor, state: torch.Tensor, lengths: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """In C++ where it can be, and elsewhere by torch's kernel."""
-        found = _run_in_cpp(self, inputs, state, lengths)
-        if found is not None:
-            return found.outputs, found.state
-        outputs, (hidden,) = _run_kernel(torch.gru, self.cell, inputs, (state,), lengths)
-        return outputs, hidden
+        super().__init__(nn.GRUCell(input_size, hidden_size))
 
 
-class LSTMCell(StepCell):
+class LSTMCell(_TorchCell):
     """The LSTM, torch's own; the output is ``h``, the state ``(h, c)``.
 
     Example:
@@ -168,30 +140,11 @@ class LSTMCell(StepCell):
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.input_size, self.output_size = input_size, hidden_size
-        self.cell = nn.LSTMCell(input_size, hidden_size)
+        super().__init__(nn.LSTMCell(input_size, hidden_size))
 
     def initial(self, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Zeros, ``[batch, hidden_size]`` each."""
         return self._zeros(batch_size), self._zeros(batch_size)
-
-    def forward(
-        self, x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        """``h``, and ``(h, c)``."""
-        hidden, cell = self.cell(x, state)
-        return hidden, (hidden, cell)
-
-    def run(
-        self, inputs: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor], lengths: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        """In C++ where it can be, and elsewhere by torch's kernel."""
-        found = _run_in_cpp(self, inputs, state, lengths)
-        if found is not None:
-            return found.outputs, found.state
-        outputs, (hidden, cell) = _run_kernel(torch.lstm, self.cell, inputs, state, lengths)
-        return outputs, (hidden, cell)
 
 
 class ONLSTMCell(StepCell):
@@ -340,6 +293,11 @@ class MemoryCell(StepCell):
                 )
         self.controls = nn.Linear(size, sum(map(_width, mapped))) if mapped else None
         self.output = nn.Linear(size + (readouts if fusion == "late" else 0), self.output_size)
+        self.set_biases()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights."""
+        super().reset_parameters()
         self.set_biases()
 
     def set_biases(self) -> None:
@@ -578,20 +536,19 @@ def _weights(cell: nn.RNNCellBase) -> list[torch.Tensor]:
 
 
 def _run_kernel(
-    kernel: Any,
-    cell: nn.RNNCellBase,
-    inputs: torch.Tensor,
-    state: tuple[torch.Tensor, ...],
-    lengths: torch.Tensor | None,
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Run one of torch's kernels with the weights of a cell.
+    cell: nn.RNNCellBase, inputs: torch.Tensor, state: Any, lengths: torch.Tensor | None
+) -> tuple[torch.Tensor, Any]:
+    """Run torch's kernel for a cell, with its weights.
 
     cuDNN is off: it copies weights that it did not lay out itself at each call, and warns of it.
     """
+    of_rnn = torch.rnn_relu if getattr(cell, "nonlinearity", "tanh") == "relu" else torch.rnn_tanh
+    kernel: Any = {nn.LSTMCell: torch.lstm, nn.GRUCell: torch.gru}.get(type(cell), of_rnn)
+    first = list(state) if isinstance(state, tuple) else [state]
 
     def run(inputs: torch.Tensor, sizes: Any, state: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        first = [each[None] for each in state]
-        options = (first if len(first) > 1 else first[0], _weights(cell), True, 1, 0.0, True, False)
+        given = [each[None] for each in state]
+        options = (given if len(given) > 1 else given[0], _weights(cell), True, 1, 0.0, True, False)
         with torch.backends.cudnn.flags(enabled=False):
             outputs, *last = (
                 kernel(inputs, *options, True) if sizes is None else kernel(inputs, torch.tensor(sizes), *options)
@@ -599,11 +556,12 @@ def _run_kernel(
         return outputs, *(each[0] for each in last)
 
     if lengths is not None:
-        return _run_packed(run, cell.weight_ih.dtype, inputs, [*state], lengths)
-    inputs, *first = (each.to(cell.weight_ih.dtype) for each in (inputs, *state))
-    with torch.autocast(inputs.device.type, enabled=False):
-        outputs, *last = run(inputs, None, first)
-    return outputs, last
+        outputs, last = _run_packed(run, cell.weight_ih.dtype, inputs, first, lengths)
+    else:
+        inputs, *first = (each.to(cell.weight_ih.dtype) for each in (inputs, *first))
+        with torch.autocast(inputs.device.type, enabled=False):
+            outputs, *last = run(inputs, None, first)
+    return outputs, tuple(last) if isinstance(state, tuple) else last[0]
 
 
 __all__ = [

@@ -13,7 +13,8 @@ import torch
 from treemem.engines.sequence_lengths import of_step_before, shares_of_threads
 from treemem.errors import GraphError
 from treemem.native.large_pages import empty_rows
-from treemem.native.second_derivative import once_differentiable, refuse_transforms, save_for_backward
+from treemem.native.run import NativeRun, Tensors, run_native
+from treemem.native.second_derivative import refuse_transforms
 from treemem.native.structures import Structure, structured_library
 from treemem.networks.memories.controllers.equations import STEPS
 
@@ -291,7 +292,7 @@ def _run(
 ) -> ControllerRun:
     tensors = [inputs, *first, *maps, *(each.to(inputs.dtype) for each in memory.tensors)]  # whole numbers too
     keeps = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
-    found = _Run.apply(controller, memory, sizes, keeps, *tensors)
+    found = run_native(_Run(controller, memory, sizes, keeps), *tensors)
     return ControllerRun(found[0], found[1], ControllerState(*found[2:5]), found[5:])
 
 
@@ -315,32 +316,24 @@ class _Tensors(NamedTuple):
     reads: torch.Tensor
 
 
-class _Run(torch.autograd.Function):
+class _Run(NativeRun):
     """The steps one after the other, sequences sorted by length, longest first.
 
     Without a controller the inputs are the controls. The backward pass keeps the gradients of all blocks and controls
     and makes those of the weights at the end.
     """
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        controller: ControllerName | None,
-        memory: ControlledMemory,
-        sizes: list[int],
-        keeps: bool,
-        inputs: torch.Tensor,
-        hidden: torch.Tensor,
-        cell: torch.Tensor,
-        read: torch.Tensor,
-        of_input: torch.Tensor,
-        bias: torch.Tensor,
-        of_state: torch.Tensor,
-        of_read: torch.Tensor,
-        of_control: torch.Tensor,
-        control_bias: torch.Tensor,
-        *tensors: torch.Tensor,
-    ) -> tuple[torch.Tensor, ...]:
+    refusal = _WHAT, _REMEDY
+
+    def __init__(
+        self, controller: ControllerName | None, memory: ControlledMemory, sizes: list[int], keeps: bool
+    ) -> None:
+        self._controller, self._memory, self._sizes, self._keeps = controller, memory, sizes, keeps
+
+    def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
+        inputs, hidden, cell, read, *maps, of_control, control_bias = tensors[:10]
+        of_input, bias, of_state, of_read = maps
+        controller, memory, sizes = self._controller, self._memory, self._sizes
         library = _library(controller, memory.source, [inputs])
         if library is None:
             raise RuntimeError(f"{_WHAT} cannot run here; see treemem.networks.memories.controllers.run.runs_in_cpp")
@@ -354,9 +347,8 @@ class _Run(torch.autograd.Function):
             blocks[:, products:] = bias[products:]
         last = [each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell, read)]
         given = (of_state, of_read, of_control, control_bias, hidden, cell, read)
-        own = _Tensors._make([*(each.contiguous() for each in given), *last, blocks, *made])
-        tensors = tuple(each.contiguous() for each in tensors)
-        fields, results = memory.begin(tensors, sizes, keeps)
+        own, of_memory = _Tensors._make([*given, *last, blocks, *made]), tensors[10:]
+        fields, results = memory.begin(of_memory, sizes, self._keeps)
         of_fields = {name: each for name, each in fields.items() if isinstance(each, torch.Tensor)}
         row_sizes = [each[0].numel() for each in of_fields.values() if each.dim() > 1 and len(each)]
         work = of_state.numel() + of_read.numel() + of_control.numel() + 2 * sum(row_sizes)
@@ -364,8 +356,8 @@ class _Run(torch.autograd.Function):
         first_tokens = [*accumulate(sizes[:-1], initial=0)]
         shares = shares_of_threads(sizes, threads)
         numbers = torch.tensor([*sizes, *first_tokens, *shares], dtype=torch.int64, device="cpu")
-        ctx.library, ctx.sizes = library, sizes
-        ctx.numbers = {
+        self._library = library
+        self._numbers = {
             "threads": threads,
             "num_steps": len(sizes),
             "num_tokens": tokens,
@@ -376,41 +368,31 @@ class _Run(torch.autograd.Function):
             "read_size": read.shape[1],
             "control_size": controls,
         }
-        ctx.memory, ctx.num_tensors = memory, len(tensors)
+        self._num_tensors = len(of_memory)
         memory.tensors = ()  # those that are needed are saved
-        _call("forward", ctx, numbers, own, fields)
+        self._call("forward", numbers, own, fields)
         kept = [None if any(each is result for result in results) else each for each in of_fields.values()]
-        ctx.fields, ctx.names = {**fields, **dict.fromkeys(of_fields)}, [*of_fields]
+        self._fields, self._names = {**fields, **dict.fromkeys(of_fields)}, [*of_fields]
         own = own._replace(hidden_after=None, cell_after=None, read_after=None)
-        save_for_backward(ctx, inputs, of_input, numbers, *own, *tensors, *kept)
-        ctx.set_materialize_grads(False)
-        return made[0], made[3], *last, *results
+        return [made[0], made[3], *last, *results], [inputs, of_input, numbers, *own, *of_memory, *kept]
 
-    @staticmethod
-    @once_differentiable(_WHAT, _REMEDY)
-    def backward(
-        ctx: Any,
-        saved: tuple[Any, ...],
-        d_states: torch.Tensor | None,
-        d_reads: torch.Tensor | None,
-        *d_others: torch.Tensor | None,
-    ) -> tuple[torch.Tensor | None, ...]:
+    def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
         """The gradients of all tensors that have one."""
         refuse_transforms(_WHAT, f"; {_REMEDY}")
-        contiguous: list[Any] = [None if each is None else each.contiguous() for each in saved]
-        inputs, of_input, numbers, *others = contiguous
+        inputs, of_input, numbers, *others = kept
+        d_states, d_reads, *d_others = gradients
         count = len(_Tensors._fields)
         own, others = _Tensors._make(others[:count]), others[count:]
-        tensors, of_fields = others[: ctx.num_tensors], others[ctx.num_tensors :]
-        fields = {**ctx.fields, **dict(zip(ctx.names, of_fields, strict=True))}
+        tensors, of_fields = others[: self._num_tensors], others[self._num_tensors :]
+        fields = {**self._fields, **dict(zip(self._names, of_fields, strict=True))}
         with torch.autocast("cpu", enabled=False):
             d_states, d_reads = (None if each is None else each.contiguous() for each in (d_states, d_reads))
             firsts = (own.hidden, own.cell, own.read)
             d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
             d_blocks, d_controls = torch.empty_like(own.blocks), torch.empty_like(own.controls)
-            of_memory = ctx.memory.gradients(tensors, d_others[3:])
+            of_memory = self._memory.gradients(tensors, d_others[3:])
             d_hidden, d_cell, d_read = d_firsts
-            gradients = _GRADIENTS(
+            filled = _GRADIENTS(
                 states=d_states,
                 reads=d_reads,
                 hidden=d_hidden,
@@ -419,30 +401,28 @@ class _Run(torch.autograd.Function):
                 blocks=d_blocks,
                 controls=d_controls,
             )
-            _call("backward", ctx, numbers, own, fields, gradients, ctx.memory.source.gradients(**of_memory))
+            self._call("backward", numbers, own, fields, filled, self._memory.source.gradients(**of_memory))
             to_input = d_blocks[:, : len(of_input)]
             to_state = d_blocks[:, own.blocks.shape[1] - len(own.of_state) :]
-            of_tensors = [
+            return [
                 to_input @ of_input if len(of_input) else d_controls,
                 *d_firsts,
                 *(to_input.t() @ inputs, d_blocks.sum(0)),
-                to_state.t() @ of_step_before(own.hidden, own.states, ctx.sizes),
-                to_input.t() @ of_step_before(own.read, own.reads, ctx.sizes),
+                to_state.t() @ of_step_before(own.hidden, own.states, self._sizes),
+                to_input.t() @ of_step_before(own.read, own.reads, self._sizes),
                 *(d_controls.t() @ own.states, d_controls.sum(0)),
                 *of_memory.values(),
             ]
-        return None, None, None, None, *of_tensors
+
+    def _call(
+        self, name: str, numbers: torch.Tensor, own: _Tensors, fields: Mapping[str, Any], *gradients: Any
+    ) -> None:
+        """Call C++ with what the run and the memory have."""
+        sizes, tokens, shares = numbers.tensor_split([len(self._sizes), 2 * len(self._sizes)])
+        problem = _PROBLEM(**self._numbers, sizes=sizes, tokens=tokens, shares=shares, **own._asdict())
+        getattr(self._library, name)(problem, self._memory.source.fields(**fields), *gradients)
 
 
 def own_gradient(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
     """Return a gradient, of the shape of ``like``, that may be overwritten: 0 if there is none."""
     return torch.zeros_like(like) if gradient is None else gradient.clone(memory_format=torch.contiguous_format)
-
-
-def _call(
-    name: str, ctx: Any, numbers: torch.Tensor, own: _Tensors, fields: Mapping[str, Any], *gradients: Any
-) -> None:
-    """Call C++ with what the run and the memory have."""
-    sizes, tokens, shares = numbers.tensor_split([len(ctx.sizes), 2 * len(ctx.sizes)])
-    problem = _PROBLEM(**ctx.numbers, sizes=sizes, tokens=tokens, shares=shares, **own._asdict())
-    getattr(ctx.library, name)(problem, ctx.memory.source.fields(**fields), *gradients)

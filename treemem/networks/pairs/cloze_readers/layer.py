@@ -7,13 +7,20 @@ from typing import Literal
 
 import torch
 from torch import nn
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.errors import RecipeError
 from treemem.networks.memories.attention.equations import additive_scores, attend, dot_scores
-from treemem.networks.pairs.pair_encoder import BidirectionalLSTM, PairEncoder, PairOutput, Side, attend_step_by_step
+from treemem.networks.pairs.pair_encoder import (
+    BidirectionalLSTM,
+    PairEncoder,
+    PairOptions,
+    PairOutput,
+    Side,
+    attend_step_by_step,
+)
 from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -25,14 +32,10 @@ class _AttendingReader(PairEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        dropout: float = 0.0,
         attention: Literal["additive", "bilinear"] = "additive",
+        **options: Unpack[PairOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout, dropout)
+        super().__init__(hidden_size, vocabulary, **options)
         self.attention: str = checked_choice("attention", attention, ("additive", "bilinear"))
         if hidden_size % 2:
             raise RecipeError(f"hidden_size={hidden_size} must be even: each direction has half of it")
@@ -95,7 +98,7 @@ class AttentiveReader(_AttendingReader):
         return PairOutput(encoding, document, query, weights)
 
 
-class ImpatientReader(_AttendingReader):
+class ImpatientReader(_AttendingReader, without=("attention",)):
     """The Impatient Reader (Hermann et al. 2015, section 3.3), which reads the document again at each query token.
 
     With ``y_d``, ``y_q`` and ``u`` as in :class:`AttentiveReader`, and for each token ``i`` of the query
@@ -124,26 +127,8 @@ class ImpatientReader(_AttendingReader):
         torch.Size([1, 1, 16])
     """
 
-    def __init__(
-        self,
-        hidden_size: int,
-        vocabulary: Vocabulary,
-        *,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(
-            hidden_size,
-            vocabulary,
-            form=form,
-            embedding_size=embedding_size,
-            embedding_bound=embedding_bound,
-            input_dropout=input_dropout,
-            dropout=dropout,
-        )
+    def __init__(self, hidden_size: int, vocabulary: Vocabulary, **options: Unpack[PairOptions]) -> None:
+        super().__init__(hidden_size, vocabulary, **options)
         self.of_readout = nn.Linear(hidden_size, hidden_size, bias=False)  # W_rm
         self.carry = nn.Linear(hidden_size, hidden_size, bias=False)  # W_rr
 
@@ -195,14 +180,10 @@ class DeepLSTMReader(PairEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        form: TokenForm = "function",
         num_layers: int = 2,
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        dropout: float = 0.0,
+        **options: Unpack[PairOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout, dropout)
+        super().__init__(hidden_size, vocabulary, **options)
         if hidden_size % checked_count("num_layers", num_layers):
             raise RecipeError(f"num_layers={num_layers} does not divide hidden_size={hidden_size}")
         width = hidden_size // num_layers
@@ -214,12 +195,6 @@ class DeepLSTMReader(PairEncoder):
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
         return {}
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for module in (self.delimiter, *self.layers):
-            module.reset_parameters()
-        self.reset_embedding()
 
     def run(self, first: Side, second: Side) -> PairOutput:
         mark = self.delimiter.weight.to(first.inputs.dtype)[None].expand(len(first.inputs), -1, -1)

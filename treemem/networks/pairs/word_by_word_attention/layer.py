@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from typing_extensions import Unpack
 
-from treemem.networks.pairs.pair_encoder import PairEncoder, PairOutput, Side, attend_step_by_step
+from treemem.networks.pairs.pair_encoder import PairEncoder, PairOptions, PairOutput, Side, attend_step_by_step
 from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -40,18 +40,8 @@ class WordByWordAttention(PairEncoder):
         torch.Size([1, 1, 16])
     """
 
-    def __init__(
-        self,
-        hidden_size: int,
-        vocabulary: Vocabulary,
-        *,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout, dropout)
+    def __init__(self, hidden_size: int, vocabulary: Vocabulary, **options: Unpack[PairOptions]) -> None:
+        super().__init__(hidden_size, vocabulary, **options)
         self.premise = LSTMStack(self.embedding_size, [hidden_size])
         self.hypothesis = LSTMStack(self.embedding_size, [hidden_size])
         self.of_premise = nn.Linear(hidden_size, hidden_size, bias=False)  # W_y

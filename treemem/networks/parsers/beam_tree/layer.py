@@ -5,23 +5,30 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability, checked_rows
 from treemem.engines.affine import Affine
 from treemem.engines.choices import gumbel_noise
-from treemem.engines.sequence_engine import SequenceEngine
 from treemem.errors import RecipeError
 from treemem.networks.gated_cell.layer import GatedCell, Leaves
 from treemem.networks.parsers.beam_tree.equations import BeamTreeWeights, ChildrenScore
 from treemem.networks.parsers.beam_tree.run import beam_trees
-from treemem.networks.parsers.joining_encoder import JoiningEncoder, Vectors
+from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
 from treemem.networks.recorded_options import SettableOption
 from treemem.networks.resettable import Resettable
 from treemem.networks.sequence_encoder import SequenceOutput
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 TopK = Literal["plain", "onesoft"]
+
+
+class BeamOptions(JoiningOptions, total=False):
+    """The options of :class:`BeamTreeEncoder`."""
+
+    beam_size: int
+    noise: bool
+    dropout: float
 
 
 class BeamTreeEncoder(JoiningEncoder):
@@ -37,20 +44,16 @@ class BeamTreeEncoder(JoiningEncoder):
         self,
         hidden_size: int,
         vocabulary: Vocabulary,
-        beam_size: int,
-        noise: bool,
-        form: TokenForm,
-        embedding_size: int | None,
-        embedding_bound: float | None,
-        dropout: float,
-        input_dropout: float,
-        engine: SequenceEngine,
+        *,
+        beam_size: int = 5,
+        noise: bool = True,
+        dropout: float = 0.0,
+        **joining: Unpack[JoiningOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **joining)
         self.beam_size = beam_size
         self.noise = checked_flag("noise", noise)
         self.dropout = checked_probability("dropout", dropout)
-        self.engine = engine
         self.leaves = Leaves(self.embedding_size, hidden_size)
         self.cell = GatedCell(hidden_size)
 
@@ -128,20 +131,10 @@ class EfficientBeamTreeGRC(BeamTreeEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        beam_size: int = 5,
         scored_size: int | None = None,
-        noise: bool = True,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        engine: SequenceEngine = "auto",
+        **beams: Unpack[BeamOptions],
     ) -> None:
-        super().__init__(
-            hidden_size, vocabulary, beam_size, noise, form, embedding_size, embedding_bound, dropout, input_dropout,
-            engine,
-        )  # fmt: skip
+        super().__init__(hidden_size, vocabulary, **beams)
         size = min(64, hidden_size) if scored_size is None else checked_count("scored_size", scored_size)
         if size > hidden_size:
             raise RecipeError(f"scored_size={size} must be at most hidden_size={hidden_size}")
@@ -191,20 +184,10 @@ class BeamTreeGRC(BeamTreeEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        beam_size: int = 5,
         top_k: TopK = "plain",
-        noise: bool = True,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        engine: SequenceEngine = "auto",
+        **beams: Unpack[BeamOptions],
     ) -> None:
-        super().__init__(
-            hidden_size, vocabulary, beam_size, noise, form, embedding_size, embedding_bound, dropout, input_dropout,
-            engine,
-        )  # fmt: skip
+        super().__init__(hidden_size, vocabulary, **beams)
         self.soft = checked_choice("top_k", top_k, get_args(TopK)) == "onesoft"
         self.score_map = torch.nn.Linear(hidden_size, 1)
 

@@ -7,20 +7,19 @@ from typing import get_args
 
 import torch
 from torch.nn import functional
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.data.sum_count import SumCount
 from treemem.engines.affine import EPSILON, Affine, layer_norm, linear
-from treemem.engines.sequence_engine import SequenceEngine
 from treemem.errors import RecipeError
 from treemem.networks.gated_cell.equations import CellActivation
 from treemem.networks.gated_cell.layer import GatedCell
 from treemem.networks.parsers.crvnn.equations import CRvNNWeights, NeighborEquation, TransitionFeatures
 from treemem.networks.parsers.crvnn.run import continuous_recursion
-from treemem.networks.parsers.joining_encoder import JoiningEncoder, Vectors
+from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
 from treemem.networks.recorded_options import SettableOption
 from treemem.networks.sequence_encoder import SequenceOutput
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -113,13 +112,9 @@ class CRvNN(JoiningEncoder):
         cell_size: int | None = None,
         activation: CellActivation = "gelu",
         dropout: float = 0.0,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        engine: SequenceEngine = "auto",
+        **joining: Unpack[JoiningOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **joining)
         if checked_count("window", window, least=3) % 2 == 0:
             raise RecipeError(f"window={window} must be odd: as many neighbours on the left as on the right")
         self.equation: NeighborEquation = checked_choice("equation", equation, get_args(NeighborEquation))
@@ -137,7 +132,6 @@ class CRvNN(JoiningEncoder):
         self.threshold = threshold
         self.activation: CellActivation = checked_choice("activation", activation, get_args(CellActivation))
         self.dropout = checked_probability("dropout", dropout)
-        self.engine = engine
         self.ends = _Vectors(2, self.embedding_size)
         self.leaf_map = torch.nn.Linear(self.embedding_size, hidden_size)
         self.leaf_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON) if separate_norms else None

@@ -7,21 +7,20 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch.nn import functional
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.engines.affine import Affine
-from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import within
 from treemem.networks.parsers.diora.equations import DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
 from treemem.networks.parsers.diora.parses import best_parses
 from treemem.networks.parsers.diora.run import inside_outside
-from treemem.networks.parsers.joining_encoder import JoiningEncoder, Vectors
+from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
 from treemem.networks.sequence_encoder import SequenceOutput
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 Composition = Literal["tree_lstm", "mlp"]
@@ -93,16 +92,11 @@ class DIORA(JoiningEncoder):
         composition: Composition = "tree_lstm",
         outside: bool = True,
         negatives: int = 0,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        engine: SequenceEngine = "auto",
+        **joining: Unpack[JoiningOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **joining)
         self.composition: Composition = checked_choice("composition", composition, get_args(Composition))
         self.negatives = checked_count("negatives", negatives, least=0)
-        self.engine = engine
         self.input_map = torch.nn.Linear(self.embedding_size, hidden_size, bias=False)
         leaf_size = hidden_size if composition == "mlp" else 3 * hidden_size
         self.leaf_map = torch.nn.Linear(hidden_size, leaf_size, bias=False)

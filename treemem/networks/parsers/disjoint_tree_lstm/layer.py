@@ -6,25 +6,24 @@ from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_scale
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.engines.affine import Affine, linear
 from treemem.engines.choices import gumbel_noise
-from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import Packing, within
 from treemem.native.second_derivative import refuse_transforms
 from treemem.networks.parsers.disjoint_tree_lstm.equations import ParserWeights
 from treemem.networks.parsers.disjoint_tree_lstm.plan import TreePlan, tree_plan
 from treemem.networks.parsers.disjoint_tree_lstm.run import choices_of, choose_trees, compose_trees
-from treemem.networks.parsers.joining_encoder import JoiningEncoder, Vectors
+from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
 from treemem.networks.parsers.pair_by_pair import joining_steps
 from treemem.networks.parsers.pair_cell import PairCell
 from treemem.networks.sequence_encoder import SequenceBatch, SequenceOutput
 from treemem.networks.sequences.recurrent.torch_lstm import run_lstm
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 DisjointLeaf = Literal["linear", "lstm"]
@@ -99,24 +98,19 @@ class DisjointTreeLSTM(JoiningEncoder):
         policy_rate: float = 0.1,
         ratio_clip: float = 0.2,
         entropy_weight: float = 1e-4,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        engine: SequenceEngine = "auto",
+        **joining: Unpack[JoiningOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **joining)
         for name, value in (("parser_leaf", parser_leaf), ("leaf", leaf)):
             checked_choice(name, value, get_args(DisjointLeaf))
         self.policy_updates = checked_count("policy_updates", policy_updates)
         self.policy_rate = checked_scale("policy_rate", policy_rate)
         self.ratio_clip = checked_scale("ratio_clip", ratio_clip)
         self.entropy_weight = checked_scale("entropy_weight", entropy_weight, or_zero=True)
-        self.engine = engine
         self.leaves = _Leaves(self.embedding_size, hidden_size, leaf == "lstm")
         self.cell = PairCell(hidden_size)
         self.parser = _Parser(
-            self.embedding.num_embeddings, self.embedding_size, hidden_size, parser_leaf == "lstm", embedding_bound
+            self.embedding.num_embeddings, self.embedding_size, hidden_size, parser_leaf == "lstm", self.embedding_bound
         )
 
     learner = "treemem.runs.proximal_policy:ProximalPolicy"

@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_flag, checked_scale
 from treemem.engines.affine import Affine
 from treemem.engines.choices import gumbel_noise
-from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import Packing
 from treemem.errors import RecipeError
 from treemem.networks.parsers.gumbel_tree_lstm.equations import GumbelTreeWeights
 from treemem.networks.parsers.gumbel_tree_lstm.run import attend_to_nodes, gumbel_trees
-from treemem.networks.parsers.joining_encoder import JoiningEncoder, Vectors
+from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
 from treemem.networks.parsers.pair_cell import LinearStateLeaves, PairCell
 from treemem.networks.recorded_options import SettableOption
 from treemem.networks.sequence_encoder import SequenceOutput
 from treemem.networks.sequences.recurrent.equations import LSTMWeights, naive_lstm
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 GumbelLeaf = Literal["linear", "lstm", "bilstm"]
@@ -87,18 +86,13 @@ class GumbelTreeLSTM(JoiningEncoder):
         intra_attention: bool = False,
         temperature: float = 1.0,
         noise: bool = True,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        engine: SequenceEngine = "auto",
+        **joining: Unpack[JoiningOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **joining)
         checked_choice("leaf", leaf, get_args(GumbelLeaf))
         self.intra_attention = checked_flag("intra_attention", intra_attention)
         self.temperature = temperature
         self.noise = checked_flag("noise", noise)
-        self.engine = engine
         self.leaves: torch.nn.Module
         if leaf == "linear":
             self.leaves = LinearStateLeaves(self.embedding_size, hidden_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -54,7 +54,7 @@ class _Trees(NativeRun):
         self._roots = torch.where(last < 0, torch.arange(sequences) * longest, num_leaves + last)
         return (found.states[self._roots], compositions, found.places), (compositions, *found)
 
-    def backward(self, kept: Any, gradients: Tensors) -> Tensors:
+    def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
         d_roots, d_compositions, _ = gradients
         native = NativePairs(self._library, self._numbers, PairTensors(*kept[1:]))
         tensors, query = native.tensors, native.tensors.query

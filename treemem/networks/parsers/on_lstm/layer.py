@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch.nn import functional
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_layers, checked_probability
 from treemem.data.token_batch import whole_numbers
@@ -17,12 +18,11 @@ from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks.parsers.on_lstm.equations import OnLSTMOutputs, OnLSTMWeights
 from treemem.networks.parsers.on_lstm.run import Engine, checked_engine, on_lstm
 from treemem.networks.resettable import Resettable
-from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.networks.sequences.locked_dropout import locked_dropout
 from treemem.networks.token_trees import trees_over_tokens
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_distances
-from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -62,7 +62,7 @@ class OnLSTMLayer(Resettable):
         self.of_hidden = torch.nn.Linear(hidden_size, num_blocks)
 
 
-class OnLSTMStack(torch.nn.Module):
+class OnLSTMStack(Resettable):
     """Stacked layers of ON-LSTM over sequences of vectors, for sentence encoders and language models.
 
     Args:
@@ -110,11 +110,6 @@ class OnLSTMStack(torch.nn.Module):
         self.layers = torch.nn.ModuleList(
             OnLSTMLayer(input_size, size, chunk_size) for input_size, size in zip(before, layer_sizes, strict=False)
         )
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for layer in self.layers:
-            layer.reset_parameters()  # type: ignore[operator]
 
     def initial(self, num_sequences: int) -> list[State]:
         """The zero state of each layer."""
@@ -219,17 +214,14 @@ class ONLSTM(SequenceEncoder):
         num_layers: int | None = None,
         layer_sizes: Sequence[int] | None = None,
         chunk_size: int = 10,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
         dropout: float = 0.0,
         output_dropout: float = 0.0,
         weight_dropout: float = 0.0,
         weight_dropout_scaling: WeightDropoutScaling = "published",
         engine: Engine = "auto",
+        **tokens: Unpack[TokenOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **tokens)
         self.output_dropout = checked_probability("output_dropout", output_dropout)
         self.stack = OnLSTMStack(
             self.embedding_size,

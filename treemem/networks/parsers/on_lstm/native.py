@@ -107,7 +107,7 @@ class NativeSteps(torch.autograd.Function):
         return states, masters, last_hidden, last_cell
 
     @staticmethod
-    @once_differentiable()
+    @once_differentiable
     def backward(
         ctx: Any,
         saved: tuple[torch.Tensor, ...],

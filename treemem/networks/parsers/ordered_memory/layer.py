@@ -7,6 +7,7 @@ from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_flag, checked_probability, checked_rows
 from treemem.data.token_batch import whole_numbers
@@ -29,11 +30,10 @@ from treemem.networks.parsers.ordered_memory.equations import (
 from treemem.networks.parsers.ordered_memory.run import checked_engine, ordered_memory, slot_contents
 from treemem.networks.recorded_options import SettableOption
 from treemem.networks.resettable import Resettable
-from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.networks.token_trees import trees_over_tokens
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_pointer_probabilities
-from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -142,21 +142,18 @@ class OrderedMemory(SequenceEncoder):
         *,
         slots: int = 12,
         evaluation_slots: int | None = None,
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
         dropout: float = 0.0,
         memory_dropout: float = 0.0,
-        input_dropout: float = 0.0,
         bidirectional: bool = False,
         padding: OrderedMemoryPadding = "right",
         cell: OrderedMemoryCell = "gated",
         score: OrderedMemoryScore = "layer_norm",
         skip: float = 0.0,
         engine: SequenceEngine = "auto",
+        **tokens: Unpack[TokenOptions],
     ) -> None:
         checked_flag("bidirectional", bidirectional)
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **tokens)
         self.slot_size = hidden_size
         self.hidden_size = 2 * hidden_size if bidirectional else hidden_size
         self.slots = slots

@@ -141,11 +141,7 @@ class PRPN(SequenceEncoder):
         return {"distance": ("sequences", "tokens"), "gate": ("sequences", "tokens", "slots")}
 
     def reset_parameters(self) -> None:
-        self.parser.reset_parameters()
-        for layer in self.layers:
-            layer.reset_parameters()  # type: ignore[operator]
-        self.predictor.reset_parameters()
-        self.reset_embedding()
+        super().reset_parameters()
         torch.nn.init.zeros_(self.bias)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -324,18 +320,13 @@ class _ResidualBlock(Resettable):
         return (values + tokens.normalised(self.second_map(hidden), self.second_norm)).relu()
 
 
-class _Predictor(torch.nn.Module):
+class _Predictor(Resettable):
     def __init__(self, hidden_size: int, output_size: int, residual_blocks: int) -> None:
         super().__init__()
         self.key_map = torch.nn.Linear(hidden_size, hidden_size)
         self.blocks = torch.nn.ModuleList(_ResidualBlock(2 * hidden_size) for _ in range(residual_blocks))
         self.map = torch.nn.Linear(2 * hidden_size, output_size)
         self.norm = torch.nn.BatchNorm1d(output_size)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for module in (self.key_map, *self.blocks, self.map, self.norm):
-            module.reset_parameters()
 
     def forward(
         self, hidden: torch.Tensor, history: torch.Tensor, gate: torch.Tensor, tokens: _Tokens, dropout: float

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_count
 from treemem.engines.affine import Affine
-from treemem.engines.sequence_engine import SequenceEngine
 from treemem.networks.parsers.joining_encoder import Vectors
 from treemem.networks.parsers.rrnet.run import PolicyWeights, RRNetWeights, run_rrnet
 from treemem.networks.parsers.spinn.equations import Policy
 from treemem.networks.parsers.spinn.run import TransitionRun
 from treemem.networks.parsers.transition_encoder import (
-    Baseline,
-    CreditedSteps,
-    Reward,
     TransitionEncoder,
+    TransitionOptions,
     Transitions,
 )
 from treemem.networks.resettable import Resettable
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 
-class RRNet(TransitionEncoder):
+class RRNet(TransitionEncoder, without=("embedding_size",)):
     """A Recurrent-Recursive Network after Jacob et al. 2018: an LSTM that reads its own constituents as tokens.
 
     The paper's equations were not available to us; the page of the model says what is known and what is our choice. The
@@ -70,16 +67,9 @@ class RRNet(TransitionEncoder):
         *,
         transitions: Transitions = "reinforced",
         policy_size: int = 48,
-        temperature: float = 1.0,
-        reward: Reward = "accuracy",
-        baseline: Baseline = "ema",
-        credited_steps: CreditedSteps = "free",
-        form: TokenForm = "function",
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        engine: SequenceEngine = "auto",
+        **options: Unpack[TransitionOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary)
+        super().__init__(hidden_size, vocabulary, transitions=transitions, **options)
         self.lstm = torch.nn.LSTMCell(hidden_size, hidden_size)
         checked_count("policy_size", policy_size)
         self.policy = None if transitions == "gold" else _Policy(hidden_size, policy_size)

@@ -5,23 +5,20 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.engines.affine import Affine
-from treemem.engines.sequence_engine import SequenceEngine
 from treemem.errors import RecipeError
 from treemem.networks.parsers.joining_encoder import Vectors
 from treemem.networks.parsers.pair_cell import LinearStateLeaves
 from treemem.networks.parsers.spinn.equations import Policy, SPINNWeights, TrackerWeights
 from treemem.networks.parsers.spinn.run import TransitionRun, run_transitions
 from treemem.networks.parsers.transition_encoder import (
-    Baseline,
-    CreditedSteps,
-    Reward,
     TransitionEncoder,
+    TransitionOptions,
     Transitions,
 )
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 Normalisation = Literal["none", "batch"]
@@ -109,18 +106,10 @@ class SPINN(TransitionEncoder):
         *,
         transitions: Transitions = "predicted",
         tracker_size: int = 48,
-        temperature: float = 1.0,
-        reward: Reward = "accuracy",
-        baseline: Baseline = "ema",
-        credited_steps: CreditedSteps = "free",
         normalisation: Normalisation = "none",
-        form: TokenForm = "function",
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
-        engine: SequenceEngine = "auto",
+        **options: Unpack[TransitionOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary)
+        super().__init__(hidden_size, vocabulary, transitions=transitions, **options)
         if not checked_count("tracker_size", tracker_size, least=0) and transitions != "gold":
             raise RecipeError(f"transitions={transitions!r} needs a tracker; set tracker_size")
         self.normalisation: Normalisation = checked_choice("normalisation", normalisation, get_args(Normalisation))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,7 +145,7 @@ class _Run(NativeRun):
         self._library.forward(self._problem(weights, kept))
         return (nodes.flatten(0, 1).index_select(0, roots), kept.tracked, actions, chosen), (*kept, *weights)
 
-    def backward(self, kept: Any, gradients: Tensors) -> Tensors:
+    def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
         count, (d_roots, d_tracked, *_) = len(_Kept._fields), gradients
         kept, weights = _Kept(*kept[:count]), _Weights(*kept[count:])
         nodes, tracked, tops, made_of = kept.nodes, kept.tracked, kept.tops, kept.made_of

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 import torch
 from torch.nn import functional
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_flag, checked_layers, checked_probability
 from treemem.device_copy import to_device
@@ -15,7 +16,7 @@ from treemem.engines.sequence_lengths import Packing, checked_lengths
 from treemem.errors import RecipeError
 from treemem.native.second_derivative import refuse_transforms
 from treemem.networks.recorded_options import SettableOption
-from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput
+from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.networks.sequences.recurrent.equations import LSTMWeights, naive_lstm
 from treemem.networks.sequences.recurrent.torch_lstm import run_lstm
 from treemem.trees.tokens import TokenForm
@@ -132,17 +133,14 @@ class LSTM(RecurrentEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        form: TokenForm = "function",
         num_layers: int = 1,
         bidirectional: bool = False,
-        embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
         dropout: float = 0.0,
         update_dropout: float = 0.0,
         engine: LSTMEngine = "auto",
+        **tokens: Unpack[TokenOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **tokens)
         checked_layers("num_layers", num_layers)
         checked_flag("bidirectional", bidirectional)
         self.update_dropout = checked_probability("update_dropout", update_dropout)

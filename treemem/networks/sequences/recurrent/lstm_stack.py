@@ -14,6 +14,7 @@ from treemem.device_copy import to_device
 from treemem.engines.sequence_lengths import Packing, within
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.memories.controllers.run import ControllerState, ControllerWeights, run_controller, runs_in_cpp
+from treemem.networks.resettable import Resettable
 from treemem.networks.sequences.locked_dropout import locked_dropout
 
 LSTMState = tuple[torch.Tensor, torch.Tensor]
@@ -32,7 +33,7 @@ class LSTMStackOutputs(NamedTuple):
     state: list[LSTMState]
 
 
-class LSTMStack(torch.nn.Module):
+class LSTMStack(Resettable):
     """Layers of torch's LSTM, one on the other, as in AWD-LSTM (Merity et al. 2018).
 
     Args:
@@ -59,11 +60,6 @@ class LSTMStack(torch.nn.Module):
         self.layers = torch.nn.ModuleList(
             torch.nn.LSTM(width, size) for width, size in zip(before, self.layer_sizes, strict=False)
         )
-
-    def reset_parameters(self) -> None:
-        """Draw new weights."""
-        for layer in self.layers:
-            layer.reset_parameters()  # type: ignore[operator]
 
     def forward(
         self, inputs: torch.Tensor, lengths: torch.Tensor, state: Sequence[LSTMState] | None = None

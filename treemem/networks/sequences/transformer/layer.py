@@ -7,18 +7,18 @@ from typing import Literal, get_args
 
 import torch
 from torch.nn import functional
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_layers
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.sequences.attention_encoder import (
     AttentionEncoder,
+    AttentionOptions,
     AttentionOutput,
-    ReadPlace,
     absent_keys,
     attention_weights,
     sinusoids,
 )
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 Positions = Literal["sinusoidal", "learned"]
@@ -73,20 +73,11 @@ class Transformer(AttentionEncoder):
         vocabulary: Vocabulary,
         *,
         num_layers: int = 6,
-        num_heads: int = 8,
-        feedforward_size: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = False,
         positions: Positions = "sinusoidal",
         max_length: int | None = None,
-        read: ReadPlace = "extract",
-        joint: bool = False,
-        form: TokenForm = "function",
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
+        **options: Unpack[AttentionOptions],
     ) -> None:
-        attention = num_heads, feedforward_size, dropout, norm_first, read, joint
-        super().__init__(vocabulary, hidden_size, *attention, form, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **options)
         checked_choice("positions", positions, get_args(Positions))
         if (positions == "learned") != (max_length is not None):
             raise RecipeError('max_length goes with positions="learned", and these need it')

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 
 import torch
 from torch.nn import functional
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_flag, checked_layers, checked_probability
 from treemem.data.sum_count import SumCount
 from treemem.networks.sequences.attention_encoder import (
     AttentionEncoder,
+    AttentionOptions,
     AttentionOutput,
-    ReadPlace,
     absent_keys,
     attention_weights,
     sinusoids,
 )
-from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -69,20 +69,11 @@ class UniversalTransformer(AttentionEncoder):
         vocabulary: Vocabulary,
         *,
         num_steps: int = 6,
-        num_heads: int = 8,
-        feedforward_size: int | None = None,
-        dropout: float = 0.0,
-        norm_first: bool = False,
         act: bool = False,
         threshold: float = 0.99,
-        read: ReadPlace = "extract",
-        joint: bool = False,
-        form: TokenForm = "function",
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
+        **options: Unpack[AttentionOptions],
     ) -> None:
-        attention = num_heads, feedforward_size, dropout, norm_first, read, joint
-        super().__init__(vocabulary, hidden_size, *attention, form, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, **options)
         self.num_steps = checked_layers("num_steps", num_steps)
         self.threshold = checked_probability("threshold", threshold)
         checked_flag("act", act)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import torch
+from typing_extensions import Unpack
 
-from treemem.engines.activation import ActivationName
 from treemem.engines.cell import Product, State
 from treemem.engines.product_input import children_sum, each_child
-from treemem.engines.propagate import Engine
 from treemem.networks.trees.child_sum_tree_lstm.equations import (
     child_sum_tree_lstm_gates,
     child_sum_tree_lstm_step,
 )
-from treemem.networks.trees.leaf_encoder import LeafForm
 from treemem.networks.trees.parameter_sets import SetsOfAnyArity
 from treemem.networks.trees.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.networks.trees.stacked_linear import StackedLinear
-from treemem.networks.trees.tree_network import TreeLayer
+from treemem.networks.trees.tree_network import TreeLayer, TreeOptions
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -83,7 +81,7 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
         return child_sum_tree_lstm_gates(gates, gates.new_zeros(0, self.hidden_size), 0)
 
 
-class ChildSumTreeLSTM(TreeLayer):
+class ChildSumTreeLSTM(TreeLayer, without=("arities", "max_arity")):
     """Tree-LSTM that sums over children: for any number of children, without an order (Tai et al. 2015, eq. 2-8).
 
     With ``h~ = sum_k h_k``: ``i, o = sigmoid(W x + U h~ + b)``, ``u = tanh(W_u x + U_u h~ + b_u)``,
@@ -119,14 +117,8 @@ class ChildSumTreeLSTM(TreeLayer):
         hidden_size: int,
         vocabulary: Vocabulary | None = None,
         *,
-        input_size: int | None = None,
-        node_features: bool = True,
         shared_kinds: bool = True,
-        leaf: LeafForm = "embedding",
-        number_activation: ActivationName = "sigmoid",
-        dropout: float = 0.0,
-        engine: Engine = "auto",
+        **options: Unpack[TreeOptions],
     ) -> None:
         sets = SetsOfAnyArity(vocabulary, shared_kinds)
-        cell = ChildSumTreeLSTMCell(sets, CellOptions(hidden_size, input_size, node_features, dropout))
-        super().__init__(cell, vocabulary, leaf, number_activation, engine)
+        super().__init__(ChildSumTreeLSTMCell, hidden_size, vocabulary, sets=sets, **options)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.engines.activation import ActivationName
 from treemem.engines.cell import State
-from treemem.engines.propagate import Engine
-from treemem.networks.trees.leaf_encoder import LeafForm
 from treemem.networks.trees.one_product_cell import OneProductCell
 from treemem.networks.trees.parameter_sets import SetsByArity
 from treemem.networks.trees.split_tree_cell import CellOptions
@@ -20,7 +19,7 @@ from treemem.networks.trees.stack_tree_lstm.equations import (
     stack_tree_lstm_gates,
     stack_tree_lstm_step,
 )
-from treemem.networks.trees.tree_network import TreeLayer
+from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -121,15 +120,7 @@ class StackTreeLSTM(TreeLayer):
         gated_top_k: bool = False,
         no_pop: bool = False,
         queue: bool = False,
-        input_size: int | None = None,
-        node_features: bool = True,
-        arities: Sequence[int] | None = None,
-        shared_kinds: bool = False,
-        leaf: LeafForm = "embedding",
-        number_activation: ActivationName = "sigmoid",
-        dropout: float = 0.0,
-        max_arity: int = 32,
-        engine: Engine = "auto",
+        **options: Unpack[ArityOptions],
     ) -> None:
         if isinstance(normalize, bool):
             normalize = "softmax_of_gates" if normalize else "none"
@@ -146,7 +137,5 @@ class StackTreeLSTM(TreeLayer):
             gated_top_k=gated_top_k,
             queue=queue,
         )
-        sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        cell = StackTreeLSTMCell(sets, CellOptions(hidden_size, input_size, node_features, dropout), stack)
-        super().__init__(cell, vocabulary, leaf, number_activation, engine)
+        super().__init__(partial(StackTreeLSTMCell, stack_options=stack), hidden_size, vocabulary, **options)
         self.options["normalize"] = normalize

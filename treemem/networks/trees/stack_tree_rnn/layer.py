@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Literal, get_args
 
 import torch
 from torch.nn.functional import dropout as drop
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_rows
 from treemem.engines.activation import ActivationName, activation, checked_activation
 from treemem.engines.cell import Product, State
 from treemem.engines.product_input import children_and_tops, children_in_order, stack_rows, stack_rows_and_zeros
-from treemem.engines.propagate import Engine
 from treemem.errors import RecipeError
-from treemem.networks.trees.leaf_encoder import LeafForm
 from treemem.networks.trees.parameter_sets import SetsByArity
 from treemem.networks.trees.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.networks.trees.stack_tree_rnn.equations import (
@@ -23,7 +22,7 @@ from treemem.networks.trees.stack_tree_rnn.equations import (
     stack_update,
 )
 from treemem.networks.trees.stacked_linear import Kinds, LinearByArity, Maps, StackedLinear, linear_by_kind
-from treemem.networks.trees.tree_network import TreeLayer
+from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
 from treemem.trees.vocabulary import Vocabulary
 
 StackReadout = Literal["children", "own"]
@@ -211,19 +210,10 @@ class StackTreeRNN(TreeLayer):
         top_k: int = 1,
         shared_stack: bool = True,
         pop_zero: PopZero = "before_map",
-        input_size: int | None = None,
-        node_features: bool = True,
-        arities: Sequence[int] | None = None,
-        shared_kinds: bool = False,
-        leaf: LeafForm = "embedding",
-        number_activation: ActivationName = "sigmoid",
-        dropout: float = 0.0,
-        max_arity: int = 32,
-        engine: Engine = "auto",
+        **options: Unpack[ArityOptions],
     ) -> None:
-        cell = (StackTreeRNNCell if read == "children" else OwnStackTreeRNNCell)(
-            SetsByArity(vocabulary, arities, shared_kinds, max_arity),
-            CellOptions(hidden_size, input_size, node_features, dropout),
+        new_cell = partial(
+            StackTreeRNNCell if read == "children" else OwnStackTreeRNNCell,
             stack_size=stack_size,
             activation_name=activation,
             no_op=no_op,
@@ -232,4 +222,4 @@ class StackTreeRNN(TreeLayer):
             shared_stack=shared_stack,
             pop_zero=pop_zero,
         )
-        super().__init__(cell, vocabulary, leaf, number_activation, engine)
+        super().__init__(new_cell, hidden_size, vocabulary, **options)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch.nn.functional import dropout, relu
+from typing_extensions import Unpack
 
 from treemem.checked_options import checked_probability
-from treemem.engines.activation import ActivationName
 from treemem.engines.affine import EPSILON
 from treemem.engines.cell import Product, State
 from treemem.engines.product_input import children_in_order
-from treemem.engines.propagate import Engine
 from treemem.networks.gated_cell.equations import gated_recursive_gates, gated_recursive_step
 from treemem.networks.gated_cell.layer import EXPANSION
-from treemem.networks.trees.leaf_encoder import LeafForm
 from treemem.networks.trees.parameter_sets import SetsByArity
 from treemem.networks.trees.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.networks.trees.stacked_linear import LinearByArity, StackedLinear
-from treemem.networks.trees.tree_network import TreeLayer
+from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -42,11 +40,6 @@ class GatedRecursiveCell(SplitTreeCell):
         leaf_size = hidden_size if self.input_size is None else self.input_size
         self.leaf_map = StackedLinear(1, (leaf_size,), hidden_size)
         self.norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON)
-
-    def reset_parameters(self) -> None:
-        """Draw new weights; the layer norm starts as the identity after normalization."""
-        super().reset_parameters()
-        self.norm.reset_parameters()
 
     def products(self, arity: int) -> tuple[Product, ...]:
         """``hidden``, from the children's ``h``, and ``gates``, from its rectified values."""
@@ -132,17 +125,8 @@ class TreeCell(TreeLayer):
         hidden_size: int,
         vocabulary: Vocabulary | None = None,
         *,
-        input_size: int | None = None,
-        node_features: bool = True,
-        arities: Sequence[int] | None = None,
-        shared_kinds: bool = False,
-        leaf: LeafForm = "embedding",
-        number_activation: ActivationName = "sigmoid",
-        dropout: float = 0.0,
         leaf_dropout: float = 0.0,
-        max_arity: int = 32,
-        engine: Engine = "auto",
+        **options: Unpack[ArityOptions],
     ) -> None:
-        sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        cell = GatedRecursiveCell(sets, CellOptions(hidden_size, input_size, node_features, dropout), leaf_dropout)
-        super().__init__(cell, vocabulary, leaf, number_activation, engine)
+        new_cell = partial(GatedRecursiveCell, leaf_dropout=leaf_dropout)
+        super().__init__(new_cell, hidden_size, vocabulary, **options)

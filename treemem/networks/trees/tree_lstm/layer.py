@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
+from typing_extensions import Unpack
 
-from treemem.engines.activation import ActivationName
 from treemem.engines.cell import State
 from treemem.engines.downward import Direction
-from treemem.engines.propagate import Engine
 from treemem.networks.trees.downward_cells import DownwardTreeLSTMCell
-from treemem.networks.trees.leaf_encoder import LeafForm
 from treemem.networks.trees.one_product_cell import OneProductCell
-from treemem.networks.trees.parameter_sets import SetsByArity
-from treemem.networks.trees.split_tree_cell import CellOptions
 from treemem.networks.trees.stacked_linear import StackedLinear
 from treemem.networks.trees.tree_lstm.equations import tree_lstm_gates, tree_lstm_step
-from treemem.networks.trees.tree_network import TreeLayer
+from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -90,18 +84,7 @@ class TreeLSTM(TreeLayer):
         hidden_size: int,
         vocabulary: Vocabulary | None = None,
         *,
-        input_size: int | None = None,
-        node_features: bool = True,
-        arities: Sequence[int] | None = None,
-        shared_kinds: bool = False,
-        leaf: LeafForm = "embedding",
-        number_activation: ActivationName = "sigmoid",
-        dropout: float = 0.0,
-        max_arity: int = 32,
         direction: Direction = "up",
-        engine: Engine = "auto",
+        **options: Unpack[ArityOptions],
     ) -> None:
-        sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        cell = TreeLSTMCell(sets, CellOptions(hidden_size, input_size, node_features, dropout))
-        down = None if direction == "up" else DownwardTreeLSTMCell(hidden_size, sets, dropout)
-        super().__init__(cell, vocabulary, leaf, number_activation, engine, down, direction)
+        super().__init__(TreeLSTMCell, hidden_size, vocabulary, DownwardTreeLSTMCell, direction, **options)

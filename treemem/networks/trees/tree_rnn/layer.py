@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import torch
+from typing_extensions import Unpack
 
 from treemem.engines.activation import ActivationName, checked_activation
 from treemem.engines.cell import State
 from treemem.engines.downward import Direction
-from treemem.engines.propagate import Engine
 from treemem.networks.trees.downward_cells import DownwardTreeRNNCell
-from treemem.networks.trees.leaf_encoder import LeafForm
 from treemem.networks.trees.one_product_cell import OneProductCell
 from treemem.networks.trees.parameter_sets import SetsByArity
 from treemem.networks.trees.split_tree_cell import CellOptions
-from treemem.networks.trees.tree_network import TreeLayer
+from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
 from treemem.networks.trees.tree_rnn.equations import tree_rnn_step
 from treemem.trees.vocabulary import Vocabulary
 
@@ -69,19 +68,9 @@ class TreeRNN(TreeLayer):
         hidden_size: int,
         vocabulary: Vocabulary | None = None,
         *,
-        input_size: int | None = None,
-        node_features: bool = True,
-        arities: Sequence[int] | None = None,
         activation: ActivationName = "sigmoid",
-        shared_kinds: bool = False,
-        leaf: LeafForm = "embedding",
-        number_activation: ActivationName = "sigmoid",
-        dropout: float = 0.0,
-        max_arity: int = 32,
         direction: Direction = "up",
-        engine: Engine = "auto",
+        **options: Unpack[ArityOptions],
     ) -> None:
-        sets = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        cell = TreeRNNCell(sets, CellOptions(hidden_size, input_size, node_features, dropout), activation)
-        down = None if direction == "up" else DownwardTreeRNNCell(hidden_size, sets, dropout, activation)
-        super().__init__(cell, vocabulary, leaf, number_activation, engine, down, direction)
+        cell, down = (partial(each, activation_name=activation) for each in (TreeRNNCell, DownwardTreeRNNCell))
+        super().__init__(cell, hidden_size, vocabulary, down, direction, **options)
