@@ -9,10 +9,7 @@ from torch import Tensor
 
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
-from treemem.networks.memories.strength.ends import popped, read_weights
-from treemem.networks.memories.strength.equations import StrengthState
-from treemem.networks.memories.strength.naive import naive_run
-from treemem.networks.memories.strength.sequence import run_sequence
+from treemem.networks.memories.strength.equations import StrengthState, naive_run, popped, read_weights, run_sequence
 from treemem.nn import NeuralStack
 
 

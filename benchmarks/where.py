@@ -14,7 +14,7 @@ from benchmarks.workloads import Workload
 
 _PARTS = {
     "matrix products": ("aten::mm", "aten::addmm", "aten::addmm_", "aten::linear"),
-    "levels in C++ (with their products)": ("_Levels",),
+    "levels in C++ (with their products)": ("_Native",),
     "gathering and adding rows": ("aten::index_select", "aten::index_add_", "aten::scatter_add_", "aten::index"),
     "filling and copying": ("aten::copy_", "aten::fill_", "aten::zero_", "aten::cat"),
 }

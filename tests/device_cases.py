@@ -16,9 +16,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.networks import NetworkConfig, every_network
 from treemem.networks.memories.controllers.cells import run_cell
-from treemem.networks.memories.strength.ends import End
-from treemem.networks.memories.strength.naive import naive_run
-from treemem.networks.memories.strength.sequence import run_sequence
+from treemem.networks.memories.strength.equations import End, naive_run, run_sequence
 from treemem.nn import (
     DIORA,
     LSTM,

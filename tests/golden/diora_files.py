@@ -13,8 +13,8 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
 from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.diora.equations import best_parses
 from treemem.networks.parsers.diora.layer import margin_loss
-from treemem.networks.parsers.diora.parses import best_parses
 from treemem.networks.parsers.diora.run import inside_outside
 from treemem.nn import DIORA
 from treemem.trees.induced import tree_from_splits

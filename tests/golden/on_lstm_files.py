@@ -14,13 +14,13 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 from torch.nn import functional
 
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.networks.parsers.on_lstm.equations import OnLSTMWeights, on_lstm_gates
 from treemem.networks.parsers.on_lstm.layer import OnLSTMLayer, OnLSTMStack
-from treemem.networks.parsers.on_lstm.run import Engine
 from treemem.nn import ONLSTM
 from treemem.trees.vocabulary import Vocabulary
 
-ENGINES = [engine for engine in get_args(Engine) if engine != "auto"]
+ENGINES = [engine for engine in get_args(SequenceEngine) if engine != "auto"]
 LAYER_WEIGHTS = {"W_x": "of_input.weight", "b_x": "of_input.bias", "W_h": "of_hidden.weight", "b_h": "of_hidden.bias"}
 
 

@@ -14,8 +14,7 @@ from tree_strategies import VOCABULARY
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.memories.controllers.cell_trace import traced_run
 from treemem.networks.memories.memory import Memory
-from treemem.networks.memories.strength.ends import End
-from treemem.networks.memories.strength.naive import naive_run
+from treemem.networks.memories.strength.equations import End, naive_run
 from treemem.nn import (
     DoublyLinkedList,
     MemoryCell,

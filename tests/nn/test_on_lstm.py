@@ -5,10 +5,11 @@ import torch
 from engine_parity import assert_same
 from tree_strategies import VOCABULARY, random_forest
 
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.errors import GraphError
 from treemem.networks.parsers.on_lstm.equations import OnLSTMWeights
 from treemem.networks.parsers.on_lstm.layer import OnLSTMStack
-from treemem.networks.parsers.on_lstm.run import Engine, on_lstm
+from treemem.networks.parsers.on_lstm.run import on_lstm
 from treemem.networks.sequences.locked_dropout import locked_dropout
 from treemem.nn import ONLSTM
 from treemem.schedule.tree_batch import TreeBatch
@@ -17,7 +18,7 @@ LENGTHS = [(4, 0, 6, 1, 6, 2), (3, 3), (0, 0), (), (1,)]
 
 
 def run(
-    engine: Engine, lengths: tuple[int, ...], dtype: torch.dtype, hidden_size: int = 12, chunk_size: int = 3
+    engine: SequenceEngine, lengths: tuple[int, ...], dtype: torch.dtype, hidden_size: int = 12, chunk_size: int = 3
 ) -> dict[str, torch.Tensor]:
     """Every output, and the gradient of every argument of a loss that reads them all."""
     torch.manual_seed(1)
@@ -80,7 +81,7 @@ def test_gradients_pass_gradcheck() -> None:
 
 
 @pytest.mark.parametrize("engine", ["fused", "naive"])
-def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(engine: Engine) -> None:
+def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(engine: SequenceEngine) -> None:
     torch.manual_seed(0)
     encoder = ONLSTM(6, VOCABULARY, num_layers=2, chunk_size=2, engine=engine).double()
     lengths = torch.tensor([3, 0, 5, 1])
@@ -114,7 +115,7 @@ def test_a_run_goes_on_where_another_ended() -> None:
 
 
 @pytest.mark.parametrize("engine", ["fused", "naive"])
-def test_a_state_of_other_sequences_or_layers_is_refused(engine: Engine) -> None:
+def test_a_state_of_other_sequences_or_layers_is_refused(engine: SequenceEngine) -> None:
     stack, inputs = OnLSTMStack(5, [6, 4], chunk_size=2, engine=engine), torch.zeros(4, 3, 5)
     for sequences in (5, 3, 1):
         with pytest.raises(GraphError, match=rf"hidden must have .*, \[4, 6\], not \[{sequences}, 6\]"):

@@ -44,7 +44,7 @@ def test_outputs_states_and_gradients_are_those_of_torch(
         loss = outputs.data.square().sum() + sum(each.sin().sum() for each in last)
         found.append([outputs.data, *last, *torch.autograd.grad(loss, tensors)])
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
-    assert "_Run" in names_of_graph(run_lstm(lstm, packed(inputs), own)[0].data), "this was C++"
+    assert "_Native" in names_of_graph(run_lstm(lstm, packed(inputs), own)[0].data), "this was C++"
 
 
 def names_of_graph(tensor: torch.Tensor) -> str:
@@ -87,7 +87,7 @@ def test_a_stack_of_layers_gives_the_same_without_cpp(weight_dropout: float) -> 
     for compiled in (False, True):
         with compile_steps(compiled):
             h, last = stack(inputs, lengths, state)
-            assert ("_Run" in names_of_graph(h)) == compiled
+            assert ("_Native" in names_of_graph(h)) == compiled
             gradients = torch.autograd.grad(h.square().sum() + last[0][1].sum(), [inputs, *stack.parameters()])
         found.append([h, *(each for pair in last for each in pair), *gradients])
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)

@@ -11,8 +11,14 @@ from tree_strategies import VOCABULARY, random_forest
 from treemem.engines.affine import Affine
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.networks.parsers.diora import batched
-from treemem.networks.parsers.diora.equations import DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
-from treemem.networks.parsers.diora.parses import best_parses
+from treemem.networks.parsers.diora.equations import (
+    DIORAWeights,
+    MLPWeights,
+    PassWeights,
+    TreeLSTMWeights,
+    best_parses,
+    unit,
+)
 from treemem.networks.parsers.diora.run import inside_outside
 from treemem.nn import DIORA
 from treemem.schedule.tree_batch import TreeBatch

@@ -14,7 +14,7 @@ from ordered_memory_runs import SIZE, new_inputs, new_maps, results
 from treemem import native
 from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
-from treemem.networks.parsers.ordered_memory.equations import NO_DROPOUT, Dropouts
+from treemem.networks.parsers.ordered_memory.equations import Dropouts, Problem
 from treemem.networks.parsers.ordered_memory.layer import OrderedMemoryCell, OrderedMemoryScore
 from treemem.networks.parsers.ordered_memory.native import fused
 from treemem.networks.parsers.ordered_memory.run import ordered_memory
@@ -35,7 +35,7 @@ def no_library() -> Iterator[None]:
 
 def is_fused(inputs: torch.Tensor, cell: OrderedMemoryCell = "gated") -> bool:
     weights = new_maps(cell).to(inputs.dtype).weights()
-    return fused(inputs, [2, 1], torch.zeros(2, dtype=torch.bool), weights, 3, NO_DROPOUT, False) is not None
+    return fused(Problem(inputs, [2, 1], torch.zeros(2, dtype=torch.bool), weights, 3), False) is not None
 
 
 def test_it_is_used_where_it_can_be() -> None:

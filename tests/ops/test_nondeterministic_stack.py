@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treemem.networks.memories.nondeterministic_stack.equations import AutomatonState, automaton_step
-from treemem.networks.memories.nondeterministic_stack.naive import naive_readings
+from treemem.networks.memories.nondeterministic_stack.equations import AutomatonState, automaton_step, naive_readings
 
 
 class Weights(NamedTuple):

@@ -10,16 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treemem.errors import GraphError
-from treemem.networks.memories.registers.addressing import (
+from treemem.networks.memories.registers.equations import (
     Similarity,
+    chosen_row,
     content_weights,
+    convex_write,
+    erase_and_add,
     interpolated,
     location_weights,
+    read_rows,
+    sampled_row,
     sharpened,
     shifted,
+    straight_through,
+    with_prefix,
 )
-from treemem.networks.memories.registers.hard import chosen_row, sampled_row, straight_through
-from treemem.networks.memories.registers.rows import convex_write, erase_and_add, read_rows, with_prefix
 
 ROWS = torch.tensor([[[3.0, 4.0], [0.0, 2.0]]], dtype=torch.float64)
 

@@ -258,6 +258,8 @@ class _Run(NativeRun):
         tensors: for the structure of what it reads.
     """
 
+    refusal = None
+
     def __init__(self, formulas: dict[int, _Formula], schedule: Schedule, tensors: _Tensors) -> None:
         first = next(iter(tensors.leaves.values()))
         self.train = False

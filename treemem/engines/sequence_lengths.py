@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import torch
@@ -117,6 +118,38 @@ class Packing:
         """Elements ``[elements, ...]`` at their places in ``[sequences, longest, ...]``, and 0 elsewhere."""
         whole = values.new_zeros(math.prod(self._shape), *values.shape[1:])
         return whole.index_copy(0, self._place, values).unflatten(0, self._shape)
+
+
+Kernel = Callable[[torch.Tensor, list[int], list[torch.Tensor]], tuple[torch.Tensor, ...]]
+"""Takes packed elements, how many each step has, and what each sequence has from the beginning, longest first.
+
+It returns the outputs, packed as well, and of the first entries what they have become."""
+
+
+def run_packed(
+    kernel: Kernel, inputs: torch.Tensor, lengths: torch.Tensor, of_each: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the outputs of a kernel, 0 at padding, and what each sequence has after its last element.
+
+    Args:
+        kernel: runs over the sequences that are not empty.
+        inputs: ``[sequences, longest, ...]``.
+        lengths: int64 ``[sequences]``, on the CPU.
+        of_each: what each sequence has from the beginning, ``[sequences, ...]``; empty ones keep it. The first is as
+            wide as the outputs. A kernel may return more; of this, empty sequences have 0.
+    """
+    packing = Packing(lengths, inputs.shape[1], inputs.device)
+    if not packing.sizes:
+        return of_each[0].new_zeros(*inputs.shape[:2], of_each[0].shape[1]), [*of_each]
+    order = to_device(packing.order, inputs.device)
+    present, empty = order.split([packing.sizes[0], len(order) - packing.sizes[0]])
+    outputs, *last = kernel(packing.packed(inputs), packing.sizes, [each[present] for each in of_each])
+    kept = [each[empty] for each in of_each] + [
+        each.new_zeros(len(empty), *each.shape[1:]) for each in last[len(of_each) :]
+    ]
+    back = order.argsort()
+    ends = [torch.cat([end, each.to(end.dtype)])[back] for end, each in zip(last, kept, strict=False)]
+    return packing.padded(outputs), ends
 
 
 def of_step_before(first: torch.Tensor, values: torch.Tensor, sizes: list[int]) -> torch.Tensor:

@@ -20,10 +20,10 @@ class NativeRun(ABC):
     """One run of an operation.
 
     Attributes:
-        refusal: what has no second derivative, and what to do instead; None: an engine.
+        refusal: what has no second derivative, and what to do instead; None: as of any engine.
     """
 
-    refusal: tuple[str, str] | None = None
+    refusal: tuple[str, str] | None = ("this engine", "set layer.engine to 'naive'")
 
     @abstractmethod
     def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:

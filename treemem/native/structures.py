@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections import namedtuple
 from collections.abc import Iterable
 from pathlib import Path
 from struct import Struct
@@ -97,6 +98,11 @@ class Structure:
         filled = Filled(self._pack(*numbers))
         filled.values, filled.arrays = values, arrays
         return filled
+
+    def tuple_of(self, first: str, last: str | None = None) -> Any:
+        """Return a type of named tuples of the fields from ``first`` to ``last``; by default to the end."""
+        names = [*self._fields]
+        return namedtuple("Fields", names[names.index(first) : None if last is None else names.index(last) + 1])
 
     def _address(self, name: str, kind: str, value: Any) -> int:
         if value is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -11,6 +13,9 @@ from treemem.errors import GraphError, RecipeError
 from treemem.trees.tree import Tree
 
 INDUCE_TREES = "networks whose can_induce_trees is true do, such as OrderedMemory, ONLSTM and EfficientBeamTreeGRC"
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Encoder:
@@ -94,3 +99,22 @@ def checked_features(feat: torch.Tensor | None, num_nodes: int, width: int) -> t
             "as many columns as the layer reads"
         )
     return feat
+
+
+def without_compile(function: Function) -> Function:
+    """Return a function that ``torch.compile`` does not trace: what is around it is compiled.
+
+    The engines choose their own order of steps, which differs from batch to batch. This does as
+    ``torch.compiler.disable``, but does not import the compiler with the library.
+    """
+    disabled: dict[None, Function] = {}
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if not disabled:
+            disabled[None] = torch.compiler.disable(function)
+        return disabled[None](*args, **kwargs)
+
+    return run  # type: ignore[return-value]

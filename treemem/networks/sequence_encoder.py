@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypedDict, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count, checked_probability, checked_scale
@@ -17,13 +18,13 @@ from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.engines.sequence_lengths import within
 from treemem.errors import GraphError, RecipeError, VocabularyError
-from treemem.networks.compile_guard import without_compile
-from treemem.networks.encoder import Encoder, checked_features
+from treemem.networks.encoder import Encoder, checked_features, without_compile
 from treemem.networks.encoder_output import SequenceStates
 from treemem.networks.recorded_options import RecordedOptions
 from treemem.networks.resettable import Resettable
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm, ambiguous_label, token_table
+from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -43,6 +44,15 @@ class SequenceOutput(NamedTuple):
     trace: Mapping[str, torch.Tensor] = {}
     auxiliary_losses: Mapping[str, SumCount] = {}
     state: Any = None
+
+
+NUM_MARKS = 3
+"""Start, delimiter and extract of a pair."""
+
+
+def pair_lengths(lengths: torch.Tensor) -> torch.Tensor:
+    """Return the lengths of pairs, marks included, ``[pairs]``, from those of both trees of each."""
+    return lengths.view(-1, 2).sum(1) + NUM_MARKS
 
 
 class TokenOptions(TypedDict, total=False):
@@ -119,6 +129,9 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         self.embedding = torch.nn.Embedding(len(token_table(vocabulary, self.form)), self.embedding_size)
         self.reset_embedding()
 
+    joint: bool = False
+    """Whether both trees of an example are one sequence, ``start s1 delimiter s2 extract``, with one encoding."""
+
     carries_state: bool = False
     """Whether :meth:`read` takes the ``state`` of the batch before."""
 
@@ -159,8 +172,9 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         Warns with :class:`treemem.errors.ChildOrderWarning` if the edges of a ``DGLGraph`` have no field ``position``.
 
         Raises:
-            GraphError: another batch; features that do not fit; a graph without labels; leaves with numbers as values;
-                a graph that is not a forest; a state for a network without one.
+            GraphError: another batch; with ``joint`` examples that are not pairs; features that do not fit; a graph
+                without labels; leaves with numbers as values; a graph that is not a forest; a state for a network
+                without one.
             VocabularyError: labels of another vocabulary.
         """
         batch = as_batch(batch, self.vocabulary, feat, ordered_for=self)
@@ -169,11 +183,19 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         carried = {} if state is None else {"state": state}
         if carried and not self.carries_state:
             raise GraphError(f"{type(self).__name__} does not carry a state on from the batch before")
+        parts = getattr(batch, "trees_per_example", 1)
+        if self.joint and parts != 2:
+            raise GraphError(
+                f"{type(self).__name__} reads pairs of trees, and these examples have {parts}; make the batch with "
+                "trees_per_example=2"
+            )
         vectors = self.embed(items)
         there = to_device(lengths, vectors.device)
         given = lengths if self.lengths_on_cpu else there
         output = self.read(vectors, given, trace=trace, **carried, **self.further_inputs(batch, items))
-        root = output.encoding.reshape(-1, getattr(batch, "trees_per_example", 1), self.hidden_size)
+        root = output.encoding.reshape(-1, 1 if self.joint else parts, self.hidden_size)
+        if self.joint:
+            there = to_device(pair_lengths(lengths), vectors.device)
         if not root.requires_grad:  # of a batch without tokens; its gradients are 0
             root = root + vectors[:0].sum()
         return SequenceStates(root, output.outputs, there, output.trace, output.auxiliary_losses, output.state)
@@ -245,6 +267,30 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
             return table
         found: torch.Tensor = self.embedding(torch.arange(len(table), device=table.device))
         return found
+
+    def trees_over_tokens(
+        self, batch: SequenceBatch, values: torch.Tensor, make_tree: Callable[[NDArray[Any], list[str]], Tree]
+    ) -> list[Tree]:
+        """Return the tree that ``make_tree`` makes of each sequence's values and tokens.
+
+        Args:
+            batch: what the encoder read.
+            values: ``[sequences, longest, ...]``.
+            make_tree: takes ``[tokens, ...]`` and the tokens.
+
+        Raises:
+            GraphError: values that make no tree; names the sequence.
+        """
+        words = token_table(self.vocabulary, self.form)
+        tokens, lengths = (tensor.tolist() for tensor in self.tokens(batch))
+        array = values.detach().to("cpu", torch.float64).numpy()
+        trees = []
+        for sequence, (own, length) in enumerate(zip(tokens, lengths, strict=True)):
+            try:
+                trees.append(make_tree(array[sequence, :length], [words[token] for token in own[:length]]))
+            except GraphError as error:
+                raise GraphError(f"sequence {sequence}: {error}") from error
+        return trees
 
     @abstractmethod
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:

@@ -15,10 +15,15 @@ import torch
 from treemem.checked_options import checked_count, checked_flag, checked_rows, checked_scale
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource, runs_in_cpp
-from treemem.networks.memories.strength.ends import End, popped, read_weights
-from treemem.networks.memories.strength.equations import StrengthState, strength_step
+from treemem.networks.memories.strength.equations import (
+    End,
+    StrengthState,
+    popped,
+    read_weights,
+    run_sequence,
+    strength_step,
+)
 from treemem.networks.memories.strength.native import Strengths, with_room
-from treemem.networks.memories.strength.sequence import run_sequence
 from treemem.networks.memories.superposition.equations import list_step, stack_step
 from treemem.networks.memories.superposition.native import Superposition, stack_readouts
 

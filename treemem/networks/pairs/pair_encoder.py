@@ -14,13 +14,11 @@ from treemem.checked_options import checked_probability
 from treemem.device_copy import to_device
 from treemem.engines.sequence_lengths import checked_lengths, reversed_within, within
 from treemem.errors import GraphError
-from treemem.networks.encoder_output import SequenceStates
 from treemem.networks.memories.attention.equations import additive_scores, attend
 from treemem.networks.resettable import Resettable
-from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput, TokenOptions
-from treemem.networks.sequences.attention_encoder import pair_lengths, pair_source
+from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
+from treemem.networks.sequences.attention_encoder import pair_source
 from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
-from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -78,7 +76,6 @@ class PairEncoder(SequenceEncoder):
     lengths_on_cpu = True
 
     joint = True
-    """The pair has one encoding."""
 
     def __init__(
         self,
@@ -94,23 +91,6 @@ class PairEncoder(SequenceEncoder):
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
         return {"attention": ("sequences", "layers", "tokens", "tokens")}
-
-    def forward(self, batch: SequenceBatch, feat: torch.Tensor | None = None, *, trace: bool = False) -> SequenceStates:
-        """Read every pair of a batch.
-
-        Returns:
-            The states: ``root`` is ``[examples, 1, hidden_size]``; ``h`` and ``lengths`` count the marks.
-
-        Raises:
-            GraphError: examples that are not pairs of trees; features that do not fit.
-            VocabularyError: labels of another vocabulary.
-        """
-        if not isinstance(batch, TreeBatch) or batch.trees_per_example != 2:
-            raise GraphError(f"{type(self).__name__} reads pairs of trees; make a TreeBatch with trees_per_example=2")
-        items, lengths = self.items(batch, feat)
-        output = self.read(self.embed(items), lengths, trace=trace)
-        together = to_device(pair_lengths(lengths), output.encoding.device)
-        return SequenceStates(output.encoding[:, None], output.outputs, together, output.trace)
 
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over pairs of sequences of vectors, which are adjacent.

@@ -15,7 +15,6 @@ from treemem.engines.sequence_lengths import checked_lengths, within
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks.recorded_options import SettableOption
 from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
-from treemem.networks.token_trees import trees_over_tokens
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_splits
 from treemem.trees.tree import Tree
@@ -111,4 +110,4 @@ class JoiningEncoder(SequenceEncoder):
         """
         with in_evaluation_mode(self):
             joined = self(batch, trace=True).trace["joined"]
-        return trees_over_tokens(self, batch, joined, tree_from_splits)
+        return self.trees_over_tokens(batch, joined, tree_from_splits)

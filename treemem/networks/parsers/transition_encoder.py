@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_scale
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.engines.sequence_lengths import Packing
+from treemem.engines.sequence_lengths import run_packed
 from treemem.errors import GraphError
 from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
 from treemem.networks.parsers.spinn.equations import REDUCE, Policy
@@ -179,12 +180,11 @@ class _Value(Resettable):
 
     def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return a number for each of ``[sequences, longest, input_size]``, ``[sequences]``."""
-        packing = Packing(lengths, inputs.shape[1], inputs.device)
-        last = self.map.weight.new_zeros(len(inputs), _VALUE_SIZE)
-        if packing.sizes:
-            packed = packing.packed(inputs).to(last.dtype)
-            of_steps = torch.nn.utils.rnn.PackedSequence(packed, torch.tensor(packing.sizes))
-            _, (hidden, _) = run_lstm(self.lstm, of_steps)
-            present = to_device(packing.order[: packing.sizes[0]], inputs.device)
-            last = last.index_copy(0, present, hidden[0])
+
+        def run(packed: torch.Tensor, sizes: list[int], first: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            of_steps = PackedSequence(packed.to(self.map.weight.dtype), torch.tensor(sizes))
+            outputs, (hidden, _) = run_lstm(self.lstm, of_steps)
+            return outputs.data, hidden[0]
+
+        _, (last,) = run_packed(run, inputs, lengths, [self.map.weight.new_zeros(len(inputs), _VALUE_SIZE)])
         return self.map(last).squeeze(1)

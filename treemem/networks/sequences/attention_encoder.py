@@ -14,19 +14,16 @@ from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
 from treemem.data.sum_count import SumCount
-from treemem.device_copy import to_device, to_device_together
+from treemem.device_copy import to_device_together
 from treemem.engines.sequence_lengths import checked_lengths, entry_of_each, within
 from treemem.errors import GraphError, RecipeError
-from treemem.networks.compile_guard import without_compile
-from treemem.networks.encoder_output import SequenceStates
-from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput, TokenOptions
-from treemem.schedule.tree_batch import TreeBatch
+from treemem.networks.sequence_encoder import NUM_MARKS, SequenceEncoder, SequenceOutput, TokenOptions, pair_lengths
 from treemem.trees.vocabulary import Vocabulary
 
 ReadPlace = Literal["extract", "mean", "first", "last"]
 """What the encoding is: the output at a learned vector after the last token, the mean, or the output at a token."""
 
-_EXTRACT, _START, _DELIMITER, _NUM_MARKS = 0, 1, 2, 3
+_EXTRACT, _START, _DELIMITER = 0, 1, 2
 
 
 class AttentionOutput(NamedTuple):
@@ -98,7 +95,7 @@ class AttentionEncoder(SequenceEncoder, without=("embedding_size",)):
         self.joint = checked_flag("joint", joint)
         if self.joint and self.readout_place != "extract":
             raise RecipeError(f"joint=True is read at its extract vector; leave out read={self.readout_place!r}")
-        num_marks = _NUM_MARKS if self.joint else 1
+        num_marks = NUM_MARKS if self.joint else 1
         self.marks = torch.nn.Embedding(num_marks, self.hidden_size) if self.readout_place == "extract" else None
         self._bound_marks()
 
@@ -134,37 +131,6 @@ class AttentionEncoder(SequenceEncoder, without=("embedding_size",)):
         marks = getattr(self, "marks", None)
         if marks is not None and self.embedding_bound is not None:
             torch.nn.init.uniform_(marks.weight, -self.embedding_bound, self.embedding_bound)
-
-    @without_compile
-    def forward(self, batch: SequenceBatch, feat: torch.Tensor | None = None, *, trace: bool = False) -> SequenceStates:
-        """Read every tree of a batch, or with ``joint=True`` every pair.
-
-        Args:
-            batch: the trees.
-            feat: as for :class:`~treemem.nn.SequenceEncoder`.
-            trace: whether to keep what the network did at each step.
-
-        Returns:
-            The states. For pairs ``root`` is ``[examples, 1, hidden_size]``, and ``h`` and ``lengths`` count the marks.
-
-        Raises:
-            GraphError: a batch made from a graph, which has no tokens; ``joint=True`` and examples that are not pairs;
-                a sequence longer than the learned positions.
-            VocabularyError: labels of another vocabulary.
-        """
-        if not self.joint:
-            return super().forward(batch, feat, trace=trace)
-        if not isinstance(batch, TreeBatch):
-            raise GraphError(f"joint=True takes a TreeBatch of pairs, not {type(batch).__name__}")
-        items, lengths = self.items(batch, feat)
-        if batch.trees_per_example != 2:
-            raise GraphError(
-                f"joint=True reads the two trees of an example as one sequence, and these examples have "
-                f"{batch.trees_per_example}; make the batch with trees_per_example=2, or the network with joint=False"
-            )
-        output = self.read(self.embed(items), lengths, trace=trace)
-        together = to_device(pair_lengths(lengths), output.encoding.device)
-        return SequenceStates(output.encoding[:, None], output.outputs, together, output.trace, output.auxiliary_losses)
 
     def read(self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False) -> SequenceOutput:
         """Run over sequences of vectors; with ``joint=True`` over pairs, which are adjacent.
@@ -283,15 +249,11 @@ def _source(lengths: torch.Tensor, longest: int, extract: bool) -> torch.Tensor:
     return torch.where(ends, len(lengths) * longest + _EXTRACT, source)
 
 
-def pair_lengths(lengths: torch.Tensor) -> torch.Tensor:
-    return lengths.view(-1, 2).sum(1) + _NUM_MARKS
-
-
 def pair_source(lengths: torch.Tensor, longest: int) -> torch.Tensor:
     """The same for pairs, as ``start s1 delimiter s2 extract``."""
     together = pair_lengths(lengths)[:, None]
     num_tokens, left = len(lengths) * longest, lengths.view(-1, 2)[:, :1]
-    place = torch.arange(int(together.max()) if len(together) else _NUM_MARKS).expand(len(together), -1)
+    place = torch.arange(int(together.max()) if len(together) else NUM_MARKS).expand(len(together), -1)
     of_pair = torch.arange(len(together))[:, None] * 2 * longest
     source = torch.where(place <= left, of_pair + place - 1, of_pair + longest + place - left - 2)
     for mark, where in ((_START, 0), (_DELIMITER, left + 1), (_EXTRACT, together - 1)):

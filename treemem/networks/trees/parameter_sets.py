@@ -126,20 +126,6 @@ class SetsOfAnyArity:
         """The set of each kind; None where all nodes share one."""
         return self._sets
 
-    def check(self, schedule: Schedule, layer: str) -> None:
-        """Make sure that the vocabulary has every kind.
-
-        Raises:
-            GraphError: a kind that it does not have; the message names the node.
-        """
-        if self._sets is None:
-            return
-        for level in schedule.levels[1:]:
-            for segment in level.segments:
-                if segment.kind not in self._sets:
-                    node = int(schedule.node_of_row[segment.begin])
-                    raise GraphError(f"node {node} has kind {segment.kind}; this {layer} has {len(self._sets)} kinds")
-
 
 ParameterSets = SetsByArity | SetsOfAnyArity
 """The set of parameters that each kind of inner node uses."""

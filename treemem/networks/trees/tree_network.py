@@ -15,8 +15,7 @@ from treemem.engines.downward import Direction, DownwardCell, propagate_both
 from treemem.engines.propagate import Engine, NodeStates, checked_engine, propagate
 from treemem.engines.step_trace import trace_steps
 from treemem.errors import GraphError, RecipeError, VocabularyError
-from treemem.networks.compile_guard import without_compile
-from treemem.networks.encoder import Encoder, checked_features
+from treemem.networks.encoder import Encoder, checked_features, without_compile
 from treemem.networks.recorded_options import RecordedOptions, SettableOption
 from treemem.networks.trees.leaf_encoder import LeafEncoder, LeafForm
 from treemem.networks.trees.parameter_sets import ParameterSets, SetsByArity, check_vocabulary
@@ -431,4 +430,5 @@ class TreeLayer(RecordedOptions, TreeNetwork, without=("new_cell", "new_down", "
         Raises:
             GraphError: an arity without; the message names it and the node.
         """
-        self._sets.check(schedule, type(self).__name__)
+        if isinstance(self._sets, SetsByArity):
+            self._sets.check(schedule, type(self).__name__)

@@ -7,7 +7,7 @@ All cells have this interface, whatever their state is, so that one can stand wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from torch import nn
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
-from treemem.engines.sequence_lengths import Packing
+from treemem.engines.sequence_lengths import Kernel, run_packed
 from treemem.errors import GraphError, RecipeError
 from treemem.native.second_derivative import active_transforms
 from treemem.networks.cell_states import where
@@ -94,7 +94,7 @@ class _TorchCell(StepCell):
     def run(self, inputs: torch.Tensor, state: Any, lengths: torch.Tensor | None = None) -> tuple[torch.Tensor, Any]:
         """In C++ where it can be, and elsewhere by torch's kernel."""
         found = _run_in_cpp(self, inputs, state, lengths)
-        return _run_kernel(self.cell, inputs, state, lengths) if found is None else (found.outputs, found.state)
+        return _run_kernel(self.cell, inputs, state, lengths) if found is None else found[:2]
 
 
 class VanillaCell(_TorchCell):
@@ -352,15 +352,16 @@ class MemoryCell(StepCell):
         found = _run_in_cpp(self.controller, inputs, state.controller, lengths, state.read, self.controls, compiled)
         if found is None:
             return super().run(inputs, state, lengths)
+        outputs, hidden, read, become = found
         if compiled.after:
-            after = MemoryCellState(found.state, (compiled.after(*found.memory),), found.read)
+            after = MemoryCellState(hidden, (compiled.after(*become),), read)
         else:  # it does not change, and what is read last is not computed
-            hidden = found.state[0] if isinstance(found.state, tuple) else found.state
-            held, read = memory.step(held, *self.arguments(hidden)[0])
-            after = MemoryCellState(found.state, (held,), read)
+            output = hidden[0] if isinstance(hidden, tuple) else hidden
+            held, read = memory.step(held, *self.arguments(output)[0])
+            after = MemoryCellState(hidden, (held,), read)
             if lengths is not None:
                 after = where(to_device(lengths > 0, inputs.device), after, state)
-        return torch.tanh(self.output(found.outputs)), after
+        return torch.tanh(self.output(outputs)), after
 
     def controlled(self, x: torch.Tensor, state: MemoryCellState) -> tuple[torch.Tensor, Any]:
         """Return the controller's output, ``[batch, size]``, and its next state."""
@@ -432,20 +433,6 @@ def run_cell(
 _CONTROLLERS: Mapping[type[StepCell], ControllerName] = {VanillaCell: "RNN", LSTMCell: "LSTM", GRUCell: "GRU"}
 
 
-class _Found(NamedTuple):
-    """Attributes:
-    outputs: at every step, ``[batch, time, output_size]``.
-    state: of the controller after the last input of each sequence.
-    read: what was read then.
-    memory: what the memory has become; empty if it does not change.
-    """
-
-    outputs: torch.Tensor
-    state: Any
-    read: torch.Tensor
-    memory: tuple[torch.Tensor, ...]
-
-
 def _run_in_cpp(
     controller: StepCell,
     inputs: torch.Tensor,
@@ -454,8 +441,13 @@ def _run_in_cpp(
     read: torch.Tensor | None = None,
     controls: nn.Linear | None = None,
     memory: CompiledMemory | None = None,
-) -> _Found | None:
-    """Run a controller, and the memory if there is one, in C++; None if that is not possible."""
+) -> tuple[torch.Tensor, Any, torch.Tensor, tuple[torch.Tensor, ...]] | None:
+    """Run a controller, and the memory if there is one, in C++; None if that is not possible.
+
+    Returns:
+        The outputs at every step, ``[batch, time, output_size]``; after the last input of each sequence the state of
+        the controller and what was read; what the memory has become, empty if it does not change.
+    """
     name = _CONTROLLERS.get(type(controller))
     if name is None or (lengths is not None and not bool(lengths.any())):
         return None
@@ -480,34 +472,21 @@ def _run_in_cpp(
 
     outputs, ends = _run_packed(run, weights.input_weight.dtype, inputs, [*of_each, *of_memory], lengths)
     *last, read = ends[:count]
-    return _Found(outputs, tuple(last) if name == "LSTM" else last[0], read, tuple(ends[count:]))
+    return outputs, tuple(last) if name == "LSTM" else last[0], read, tuple(ends[count:])
 
 
 def _has_hooks(*modules: nn.Module | None) -> bool:
     return any(each is not None and (each._forward_hooks or each._forward_pre_hooks) for each in modules)
 
 
-_Kernel = Callable[[torch.Tensor, list[int], list[torch.Tensor]], tuple[torch.Tensor, ...]]
-
-
 def _run_packed(
-    kernel: _Kernel,
+    kernel: Kernel,
     dtype: torch.dtype,
     inputs: torch.Tensor,
     of_each: list[torch.Tensor],
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the outputs of a kernel for packed sequences, and each state after the last input of each sequence.
-
-    Autocast is off: the kernels compute in the precision of the weights.
-
-    Args:
-        kernel: takes packed inputs, the number of sequences at each step, and what each has from the beginning, longest
-            first. It returns the outputs and, of the first entries, what they have become.
-        dtype: of the weights.
-        inputs: ``[batch, time, input_size]``.
-        of_each: what each sequence has from the beginning, ``[batch, ...]``; its states come first.
-        lengths: of the sequences.
+    """:func:`run_packed` without autocast, in the precision of the weights; without lengths each has all steps.
 
     Raises:
         GraphError: states of another number of sequences.
@@ -517,18 +496,10 @@ def _run_packed(
         raise GraphError(f"{batch} sequences need as many states, not {[len(each) for each in of_each]}")
     inputs, *of_each = (inputs.to(dtype), *(each.to(dtype) if each.is_floating_point() else each for each in of_each))
     with torch.autocast(inputs.device.type, enabled=False):
-        if lengths is None:
-            outputs, *last = kernel(inputs.transpose(0, 1).flatten(0, 1), [batch] * time, of_each)
-            return outputs.unflatten(0, (time, batch)).transpose(0, 1), last
-        packing = Packing(lengths, time, inputs.device)
-        if not packing.sizes:
-            return inputs.new_zeros(batch, time, of_each[0].shape[1]), of_each
-        order = to_device(packing.order, inputs.device)
-        present, empty = order.split([packing.sizes[0], len(order) - packing.sizes[0]])
-        outputs, *last = kernel(packing.packed(inputs), packing.sizes, [each[present] for each in of_each])
-    back = order.argsort()
-    ends = [torch.cat([end, each[empty]])[back] for end, each in zip(last, of_each, strict=False)]
-    return packing.padded(outputs), ends
+        if lengths is not None:
+            return run_packed(kernel, inputs, lengths, of_each)
+        outputs, *last = kernel(inputs.transpose(0, 1).flatten(0, 1), [batch] * time, of_each)
+        return outputs.unflatten(0, (time, batch)).transpose(0, 1), last
 
 
 def _weights(cell: nn.RNNCellBase) -> list[torch.Tensor]:

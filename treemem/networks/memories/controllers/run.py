@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -111,8 +110,8 @@ class MemorySource(NamedTuple):
     gradients: Structure
 
 
-class ControlledMemory(ABC):
-    """A memory in C++.
+class ControlledMemory:
+    """A memory in C++; this one holds nothing.
 
     Attributes:
         source: its C++.
@@ -120,11 +119,10 @@ class ControlledMemory(ABC):
         tensors: what it is made of, ``[sequences, ...]`` each; a gradient may be wanted of each.
     """
 
-    source: MemorySource
-    control_size: int
-    tensors: tuple[torch.Tensor, ...]
+    source = MemorySource(Path(__file__).with_name("kernel.cpp"), Structure("FIELDS"), Structure("MEMORY_GRADIENTS"))
+    control_size = 0
+    tensors: tuple[torch.Tensor, ...] = ()
 
-    @abstractmethod
     def begin(
         self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
     ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
@@ -135,8 +133,8 @@ class ControlledMemory(ABC):
             sizes: how many sequences each step has.
             keeps: whether there may be a backward pass. It does not read the results.
         """
+        return {}, ()
 
-    @abstractmethod
     def gradients(
         self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
     ) -> dict[str, torch.Tensor]:
@@ -146,20 +144,6 @@ class ControlledMemory(ABC):
             tensors: as given to :meth:`begin`.
             of_results: the gradients of its results.
         """
-
-
-class _Nothing(ControlledMemory):
-    source = MemorySource(Path(__file__).with_name("kernel.cpp"), Structure("FIELDS"), Structure("MEMORY_GRADIENTS"))
-    control_size, tensors = 0, ()
-
-    def begin(
-        self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
-    ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
-        return {}, ()
-
-    def gradients(
-        self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> dict[str, torch.Tensor]:
         return {}
 
 
@@ -183,7 +167,7 @@ def runs_in_cpp(
     controller: ControllerName | None,
     tokens: int,
     tensors: Iterable[torch.Tensor],
-    source: MemorySource = _Nothing.source,
+    source: MemorySource = ControlledMemory.source,
 ) -> bool:
     """Return whether a run over so many tokens can be C++; it must be enough to be worth it.
 
@@ -228,7 +212,7 @@ def run_controller(
     Raises:
         GraphError: a state, or a memory, of another size.
     """
-    memory = memory or _Nothing()
+    memory = memory or ControlledMemory()
     _check(controller, inputs, sizes, first, weights, memory)
     size, width = first.hidden.shape[1], first.read.shape[1]
     of_input, of_read = weights.input_weight.split([inputs.shape[1], width], 1)
@@ -296,24 +280,7 @@ def _run(
     return ControllerRun(found[0], found[1], ControllerState(*found[2:5]), found[5:])
 
 
-class _Tensors(NamedTuple):
-    """Tensors of ``_PROBLEM`` after ``shares``."""
-
-    of_state: torch.Tensor
-    of_read: torch.Tensor
-    of_control: torch.Tensor
-    control_bias: torch.Tensor
-    hidden: torch.Tensor
-    cell: torch.Tensor
-    read: torch.Tensor
-    hidden_after: torch.Tensor | None  # the backward pass does not read what is after the last step
-    cell_after: torch.Tensor | None
-    read_after: torch.Tensor | None
-    blocks: torch.Tensor
-    states: torch.Tensor
-    cells: torch.Tensor
-    controls: torch.Tensor
-    reads: torch.Tensor
+_Tensors = _PROBLEM.tuple_of("of_state")
 
 
 class _Run(NativeRun):
@@ -373,7 +340,7 @@ class _Run(NativeRun):
         self._call("forward", numbers, own, fields)
         kept = [None if any(each is result for result in results) else each for each in of_fields.values()]
         self._fields, self._names = {**fields, **dict.fromkeys(of_fields)}, [*of_fields]
-        own = own._replace(hidden_after=None, cell_after=None, read_after=None)
+        own = own._replace(hidden_after=None, cell_after=None, read_after=None)  # the backward pass does not read them
         return [made[0], made[3], *last, *results], [inputs, of_input, numbers, *own, *of_memory, *kept]
 
     def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
@@ -414,9 +381,7 @@ class _Run(NativeRun):
                 *of_memory.values(),
             ]
 
-    def _call(
-        self, name: str, numbers: torch.Tensor, own: _Tensors, fields: Mapping[str, Any], *gradients: Any
-    ) -> None:
+    def _call(self, name: str, numbers: torch.Tensor, own: Any, fields: Mapping[str, Any], *gradients: Any) -> None:
         """Call C++ with what the run and the memory have."""
         sizes, tokens, shares = numbers.tensor_split([len(self._sizes), 2 * len(self._sizes)])
         problem = _PROBLEM(**self._numbers, sizes=sizes, tokens=tokens, shares=shares, **own._asdict())

@@ -11,10 +11,19 @@ import torch.nn.functional as F
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_rows
 from treemem.errors import GraphError
 from treemem.networks.memories.memory import CompiledMemory, Control, Memory
-from treemem.networks.memories.registers.addressing import Similarity, content_weights, location_weights
-from treemem.networks.memories.registers.hard import chosen_row, sampled_row, straight_through
+from treemem.networks.memories.registers.equations import (
+    Similarity,
+    chosen_row,
+    content_weights,
+    convex_write,
+    erase_and_add,
+    location_weights,
+    read_rows,
+    sampled_row,
+    straight_through,
+    with_prefix,
+)
 from treemem.networks.memories.registers.native import RegisterForm, Registers
-from treemem.networks.memories.registers.rows import convex_write, erase_and_add, read_rows, with_prefix
 
 Write = Literal["convex", "erase-and-add"]
 Addressing = Literal["soft", "straight-through", "reinforce"]

@@ -1,4 +1,5 @@
-"""One step of a neural stack or queue.
+"""Neural stacks and queues: the equations as in the paper, popping and reading for all items at once, a step, and a
+sequence of known actions.
 
 If each step had a tensor of its items, autograd would keep all of them: 3 times the memory of 300 steps, width 64.
 Here all steps share one buffer: an item is written once and never changed.
@@ -6,11 +7,45 @@ Here all steps share one buffer: an item is written once and never changed.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
+from torch.nn import functional
 
-from treemem.networks.memories.strength.ends import End, popped, read_weights
+End = Literal["top", "bottom"]
+"""The end of a memory: ``"top"``: the newest item, last in its tensors; ``"bottom"``: the oldest, first in them."""
+
+
+def nearer_strength(strength: torch.Tensor, end: End) -> torch.Tensor:
+    """Return the strength of all items that are nearer to an end than each item, ``[..., items]``."""
+    if end == "bottom":
+        return strength.cumsum(-1) - strength
+    return strength.flip(-1).cumsum(-1).flip(-1) - strength
+
+
+def popped(strength: torch.Tensor, pop: torch.Tensor, end: End) -> torch.Tensor:
+    """Return the strengths after popping (Grefenstette et al. 2015, eq. 2): ``max(0, s - max(0, u - nearer))``.
+
+    For the nearest item ``max(0, u)`` is ``u`` itself, as in the published code, so that it has a gradient at 0.
+
+    Args:
+        strength: ``[batch, items]``.
+        pop: how much to take away, ``[batch]``.
+        end: where.
+    """
+    if not strength.shape[1]:
+        return strength
+    pop = pop[:, None]
+    if end == "bottom":
+        left = torch.cat([pop, torch.relu(pop - strength[:, :-1].cumsum(1))], 1)
+    else:
+        left = torch.cat([torch.relu(pop - strength[:, 1:].flip(1).cumsum(1).flip(1)), pop], 1)
+    return torch.relu(strength - left)
+
+
+def read_weights(strength: torch.Tensor, end: End, read_strength: float = 1.0) -> torch.Tensor:
+    """Return the weight of each item in what is read (eq. 3): ``min(s, max(0, read_strength - nearer))``."""
+    return torch.minimum(strength, torch.relu(read_strength - nearer_strength(strength, end)))
 
 
 class _Buffer:
@@ -110,3 +145,65 @@ class _Read(torch.autograd.Function):
         if of_items is None:
             return None, None, None, None
         return of_items[:, :-1], of_items[:, -1], of_weight, None
+
+
+def run_sequence(
+    value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor, end: End, read_strength: float = 1.0
+) -> torch.Tensor:
+    """Return what is read at each step, ``[batch, time, size]``; arguments as :func:`naive_run`.
+
+    What is read at all steps is one product with the values. It takes memory for ``time * time * batch`` numbers.
+    """
+    time = value.shape[1]
+    history = []
+    strength = push[:, :0]  # nearest first
+    for step in range(time):
+        strength = popped(strength, pop[:, step], "bottom")
+        new = push[:, step, None]
+        strength = torch.cat([new, strength] if end == "top" else [strength, new], 1)
+        oldest_first = strength.flip(1) if end == "top" else strength
+        history.append(functional.pad(oldest_first, (0, time - step - 1)))
+    if not history:
+        return torch.zeros_like(value)
+    weight = read_weights(torch.stack(history, 1), end, read_strength)
+    return torch.bmm(weight.to(value.dtype), value)
+
+
+def naive_run(
+    value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor, end: End, read_strength: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what is read and the strengths after every step (Grefenstette et al. 2015, eq. 1-3 and 6-7).
+
+    At each step the memory pops, then pushes ``value`` with strength ``push``, then is read.
+
+    Args:
+        value: ``[batch, time, size]``.
+        push, pop: strengths, ``[batch, time]``, not negative.
+        end: ``"top"`` for a stack, ``"bottom"`` for a queue: where it pops and is read.
+        read_strength: how much strength is read; 1 in the paper.
+
+    Returns:
+        ``[batch, time, size]``, and ``[batch, time, items]``, 0 for items that are pushed later.
+    """
+    batch, time, _ = value.shape
+    nothing = value.new_zeros(batch)
+    strengths: list[torch.Tensor] = []  # oldest first
+    readouts, history = [], []
+    for step in range(time):
+        before = strengths
+        strengths = []
+        for place, strength in enumerate(before):
+            nearer = before[place + 1 :] if end == "top" else before[:place]
+            left_to_pop = torch.relu(pop[:, step] - sum(nearer, nothing)) if nearer else pop[:, step]
+            strengths.append(torch.relu(strength - left_to_pop))
+        strengths.append(push[:, step])
+        readout = torch.zeros_like(value[:, step])
+        for place, strength in enumerate(strengths):
+            nearer = strengths[place + 1 :] if end == "top" else strengths[:place]
+            left_to_read = torch.relu(read_strength - sum(nearer, nothing))
+            readout = readout + torch.minimum(strength, left_to_read)[:, None] * value[:, place]
+        readouts.append(readout)
+        history.append(torch.stack([*strengths, *[nothing] * (time - step - 1)], 1))
+    if not time:
+        return torch.zeros_like(value), value.new_zeros(batch, 0, 0)
+    return torch.stack(readouts, 1), torch.stack(history, 1)

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from treemem.native.large_pages import empty_rows
 from treemem.native.structures import Structure
 from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource, own_gradient
-from treemem.networks.memories.strength.ends import End
+from treemem.networks.memories.strength.equations import End
 
 
 class Strengths(ControlledMemory):

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from treemem.device_copy import to_device
-from treemem.engines.sequence_engine import SequenceEngine, checked_engine
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.networks.parsers.crvnn.equations import (
     EPSILON,
@@ -39,11 +39,7 @@ def continuous_recursion(
 
     Returns:
         See :class:`Recursion`; 0 for an empty sequence.
-
-    Raises:
-        RecipeError: an unknown engine.
     """
-    checked_engine("engine", engine)
     refuse_transforms_unless_naive(engine)
     sequences, longest, width = leaves.shape
     shapes = ((sequences, longest, width), (sequences, width), (sequences,), (sequences, longest))

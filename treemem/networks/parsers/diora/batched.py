@@ -24,9 +24,9 @@ from treemem.networks.parsers.diora.equations import (
     MLPWeights,
     PassWeights,
     empty_chart,
+    spans_of,
     unit,
 )
-from treemem.networks.parsers.diora.parses import spans_of
 
 _ON_CPU, _ELSEWHERE = 1 << 20, 1 << 26
 """So many numbers of the gates are computed at a time: on a CPU about as many as its caches hold."""

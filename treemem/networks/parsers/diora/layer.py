@@ -15,8 +15,14 @@ from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.engines.affine import Affine
 from treemem.engines.sequence_lengths import within
-from treemem.networks.parsers.diora.equations import DIORAWeights, MLPWeights, PassWeights, TreeLSTMWeights, unit
-from treemem.networks.parsers.diora.parses import best_parses
+from treemem.networks.parsers.diora.equations import (
+    DIORAWeights,
+    MLPWeights,
+    PassWeights,
+    TreeLSTMWeights,
+    best_parses,
+    unit,
+)
 from treemem.networks.parsers.diora.run import inside_outside
 from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
 from treemem.networks.sequence_encoder import SequenceOutput

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from treemem.engines.sequence_engine import SequenceEngine, checked_engine
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.networks.parsers.diora.batched import batched_inside_outside
 from treemem.networks.parsers.diora.equations import Chart, Charts, DIORAWeights, naive_inside_outside
 
@@ -26,11 +26,8 @@ def inside_outside(
         weights: above the leaves.
         engine: ``"fused"`` (``"auto"``), all spans of a size at once, or ``"naive"``, span by span.
         splits: whether to keep the scores of all splits, which take memory for the cube of the length.
-
-    Raises:
-        RecipeError: an unknown engine.
     """
-    if checked_engine("engine", engine) != "naive" or not len(lengths):
+    if engine != "naive" or not len(lengths):
         return batched_inside_outside(leaves, lengths, weights, splits=splits)
     longest = leaves.shape[2]
     parts = [naive_inside_outside(leaves[:, row, :length], weights) for row, length in enumerate(lengths.tolist())]

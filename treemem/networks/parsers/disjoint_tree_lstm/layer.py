@@ -13,7 +13,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.engines.affine import Affine, linear
 from treemem.engines.choices import gumbel_noise
-from treemem.engines.sequence_lengths import Packing, within
+from treemem.engines.sequence_lengths import run_packed, within
 from treemem.native.second_derivative import refuse_transforms
 from treemem.networks.parsers.disjoint_tree_lstm.equations import ParserWeights
 from treemem.networks.parsers.disjoint_tree_lstm.plan import TreePlan, tree_plan
@@ -197,13 +197,15 @@ class _Leaves(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``."""
-        if self.lstm is not None and self.start is not None:
-            packing = Packing(lengths, inputs.shape[1], inputs.device)
-            if not packing.sizes:
-                return inputs.new_zeros(*inputs.shape[:2], self.map.out_features)
-            packed = torch.nn.utils.rnn.PackedSequence(packing.packed(inputs), torch.tensor(packing.sizes))
-            hidden, cell = self.start[:, None, None].expand(-1, -1, packing.sizes[0], -1).contiguous()
-            inputs = packing.padded(run_lstm(self.lstm, packed, (hidden, cell))[0].data)
+        lstm, start = self.lstm, self.start
+        if lstm is not None and start is not None:
+
+            def run(packed: torch.Tensor, sizes: list[int], first: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+                hidden, cell = start[:, None, None].expand(-1, -1, sizes[0], -1).contiguous()
+                of_steps = torch.nn.utils.rnn.PackedSequence(packed, torch.tensor(sizes))
+                return (run_lstm(lstm, of_steps, (hidden, cell))[0].data,)
+
+            inputs, _ = run_packed(run, inputs, lengths, [start.new_zeros(len(inputs), lstm.hidden_size)])
         return linear(inputs, Affine.of(self.map)).tanh()
 
 

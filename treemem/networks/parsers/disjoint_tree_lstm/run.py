@@ -13,7 +13,7 @@ from treemem.engines.cell import Product, State
 from treemem.engines.choices import Noise
 from treemem.engines.product_input import children_in_order
 from treemem.engines.propagate import run_rows
-from treemem.engines.sequence_engine import SequenceEngine, checked_engine
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import LongestFirst
 from treemem.networks.parsers.disjoint_tree_lstm.equations import ParserWeights, naive_composition, naive_parse
 from treemem.networks.parsers.disjoint_tree_lstm.plan import TreePlan
@@ -53,11 +53,7 @@ def choose_trees(
         weights: of the parser.
         noise: is added to the scores: Gumbel noise gives a sample. Of a step and the sequences that still have a pair.
         engine: ``"fused"`` (``"auto"``), in C++ where it can be used, or ``"naive"``. They give the same results.
-
-    Raises:
-        RecipeError: an unknown engine.
     """
-    checked_engine("engine", engine)
     order, inner = LongestFirst(lengths, leaves.device), max(leaves.shape[1] - 1, 0)
     if not order.sizes:
         return order.lengths_there.new_zeros(len(leaves), inner)
@@ -78,7 +74,6 @@ def choices_of(
         leaves, weights, engine: see :func:`choose_trees`.
         plan: the trees.
     """
-    checked_engine("engine", engine)
     sequences, steps = plan.places.shape
     if not steps:
         return Choices(*leaves.new_zeros(2, sequences, 0))
@@ -110,7 +105,6 @@ def compose_trees(
         cell: of the composition.
         engine: see :func:`choose_trees`.
     """
-    checked_engine("engine", engine)
     order = LongestFirst(plan.lengths, leaves.device)
     if not order.sizes:
         return leaves.new_zeros(leaves.shape[0], leaves.shape[2])

@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 from treemem.checked_options import checked_choice, checked_flag, checked_scale
 from treemem.engines.affine import Affine
 from treemem.engines.choices import gumbel_noise
-from treemem.engines.sequence_lengths import Packing
+from treemem.engines.sequence_lengths import run_packed
 from treemem.errors import RecipeError
 from treemem.networks.parsers.gumbel_tree_lstm.equations import GumbelTreeWeights
 from treemem.networks.parsers.gumbel_tree_lstm.run import attend_to_nodes, gumbel_trees
@@ -18,7 +18,7 @@ from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOpti
 from treemem.networks.parsers.pair_cell import LinearStateLeaves, PairCell
 from treemem.networks.recorded_options import SettableOption
 from treemem.networks.sequence_encoder import SequenceOutput
-from treemem.networks.sequences.recurrent.equations import LSTMWeights, naive_lstm
+from treemem.networks.sequences.recurrent.equations import naive_lstm
 from treemem.trees.vocabulary import Vocabulary
 
 GumbelLeaf = Literal["linear", "lstm", "bilstm"]
@@ -131,30 +131,24 @@ class _LSTMLeaves(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
-        for suffix in self._suffixes:
-            weights = self._weights(suffix)
-            torch.nn.init.kaiming_normal_(weights.input_weight)
-            torch.nn.init.orthogonal_(weights.hidden_weight)
-            for bias in (weights.input_bias, weights.hidden_bias):
-                torch.nn.init.zeros_(bias)
-            torch.nn.init.ones_(weights.input_bias.chunk(4)[1])
+        for name, parameter in self.lstm.named_parameters():
+            if name.startswith("weight_ih"):
+                torch.nn.init.kaiming_normal_(parameter)
+            elif name.startswith("weight_hh"):
+                torch.nn.init.orthogonal_(parameter)
+            else:
+                torch.nn.init.zeros_(parameter)
+                torch.nn.init.constant_(parameter.detach().chunk(4)[1], name.startswith("bias_ih"))
 
     def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``."""
-        packing = Packing(lengths, inputs.shape[1], inputs.device)
-        if not packing.sizes:
-            return inputs.new_zeros(*inputs.shape[:2], 2 * self._hidden_size)
-        packed = packing.packed(inputs)
-        read = [
-            naive_lstm(packed, packing.sizes, self._weights(suffix), backward=suffix.endswith("reverse"))
-            for suffix in self._suffixes
-        ]
-        hidden, cells, _ = zip(*read, strict=True)
-        return packing.padded(torch.cat([*hidden, *cells], 1))
 
-    def _weights(self, suffix: str) -> LSTMWeights:
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        return LSTMWeights(*(getattr(self.lstm, f"{name}_{suffix}") for name in names))
+        def run(packed: torch.Tensor, sizes: list[int], first: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            read = [naive_lstm(packed, sizes, self.lstm, suffix) for suffix in self._suffixes]
+            hidden, cells, _ = zip(*read, strict=True)
+            return (torch.cat([*hidden, *cells], 1),)
+
+        return run_packed(run, inputs, lengths, [inputs.new_zeros(len(inputs), 2 * self._hidden_size)])[0]
 
 
 class _Cell(PairCell):

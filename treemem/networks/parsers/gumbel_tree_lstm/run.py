@@ -8,7 +8,7 @@ import torch
 
 from treemem.device_copy import to_device
 from treemem.engines.choices import Noise
-from treemem.engines.sequence_engine import SequenceEngine, checked_engine
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import LongestFirst
 from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.networks.parsers.gumbel_tree_lstm.equations import GumbelTreeWeights, naive_trees
@@ -54,11 +54,7 @@ def gumbel_trees(
         noise: of the choices, which is added to the scores; of a step and the sequences that still have a pair.
         engine: ``"fused"`` (``"auto"``), in C++ where it can be used, or ``"naive"``. They give the same results.
         trace: whether to return ``joined``.
-
-    Raises:
-        RecipeError: an unknown engine.
     """
-    checked_engine("engine", engine)
     refuse_transforms_unless_naive(engine)
     order = LongestFirst(lengths, leaves.device)
     sequences, longest, width = leaves.shape

@@ -12,15 +12,15 @@ from typing_extensions import Unpack
 from treemem.checked_options import checked_choice, checked_count, checked_layers, checked_probability
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
+from treemem.engines.sequence_engine import SequenceEngine, checked_engine
 from treemem.engines.sequence_lengths import within
 from treemem.errors import GraphError, RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks.parsers.on_lstm.equations import OnLSTMOutputs, OnLSTMWeights
-from treemem.networks.parsers.on_lstm.run import Engine, checked_engine, on_lstm
+from treemem.networks.parsers.on_lstm.run import on_lstm
 from treemem.networks.resettable import Resettable
 from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.networks.sequences.locked_dropout import locked_dropout
-from treemem.networks.token_trees import trees_over_tokens
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.tree import Tree
@@ -74,7 +74,7 @@ class OnLSTMStack(Resettable):
         weight_dropout_scaling: ``"published"``, as in the authors' code: weights are multiplied by
             ``1 - weight_dropout`` in evaluation; ``"inverted"``, as in AWD-LSTM: the weights that stay are divided by
             ``1 - weight_dropout`` in training.
-        engine: how to run, see ``Engine``; all give the same numbers.
+        engine: how to run, see ``SequenceEngine``; all give the same numbers.
 
     Raises:
         RecipeError: an option outside its range.
@@ -89,7 +89,7 @@ class OnLSTMStack(Resettable):
         dropout: float = 0.0,
         weight_dropout: float = 0.0,
         weight_dropout_scaling: WeightDropoutScaling = "published",
-        engine: Engine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__()
         checked_choice("weight_dropout_scaling", weight_dropout_scaling, get_args(WeightDropoutScaling))
@@ -105,7 +105,7 @@ class OnLSTMStack(Resettable):
             raise RecipeError("dropout is between layers, and there is one; weight_dropout is inside it")
         self.weight_dropout = checked_probability("weight_dropout", weight_dropout)
         self.weight_dropout_scaling = weight_dropout_scaling
-        self.engine: Engine = checked_engine(engine)
+        self.engine: SequenceEngine = checked_engine("engine", engine)
         before = [checked_count("input_size", input_size), *layer_sizes]
         self.layers = torch.nn.ModuleList(
             OnLSTMLayer(input_size, size, chunk_size) for input_size, size in zip(before, layer_sizes, strict=False)
@@ -218,7 +218,7 @@ class ONLSTM(SequenceEncoder):
         output_dropout: float = 0.0,
         weight_dropout: float = 0.0,
         weight_dropout_scaling: WeightDropoutScaling = "published",
-        engine: Engine = "auto",
+        engine: SequenceEngine = "auto",
         **tokens: Unpack[TokenOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **tokens)
@@ -234,13 +234,13 @@ class ONLSTM(SequenceEncoder):
         )
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> SequenceEngine:
         """How the layers run; may be set."""
         return self.stack.engine
 
     @engine.setter
-    def engine(self, engine: Engine) -> None:
-        self.stack.engine = self.options["engine"] = checked_engine(engine)
+    def engine(self, engine: SequenceEngine) -> None:
+        self.stack.engine = self.options["engine"] = checked_engine("engine", engine)
 
     def embed(self, items: torch.Tensor) -> torch.Tensor:
         """The vectors of items, ``[sequences, longest, embedding_size]``, with locked dropout in training."""
@@ -275,7 +275,7 @@ class ONLSTM(SequenceEncoder):
         chosen = min(1, num_layers - 1) if layer is None else layer
         if not 0 <= chosen < num_layers:
             raise RecipeError(f"ONLSTM has no layer {layer}; its layers are 0 to {num_layers - 1}")
-        return trees_over_tokens(self, batch, distances[:, chosen], tree_from_distances)
+        return self.trees_over_tokens(batch, distances[:, chosen], tree_from_distances)
 
     carries_state = True
 

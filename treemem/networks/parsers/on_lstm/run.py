@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import torch
 
-from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import Packing, checked_lengths
 from treemem.errors import GraphError
-from treemem.networks.parsers.on_lstm.equations import OnLSTMOutputs, OnLSTMWeights
-from treemem.networks.parsers.on_lstm.naive import naive_steps
+from treemem.networks.parsers.on_lstm.equations import OnLSTMOutputs, OnLSTMWeights, naive_steps
 from treemem.networks.parsers.on_lstm.native import NativeSteps, is_worth_packing, on_lstm_library
-
-Engine = Literal["auto", "fused", "naive"]
-"""``fused``, which is what ``auto`` chooses: on a CPU in C++ if it can be used. ``naive``, and ``fused`` elsewhere: a
-plain loop over time under autograd."""
-
-
-def checked_engine(engine: str) -> Engine:
-    """Return ``engine`` if it is one; raise :class:`RecipeError` if not."""
-    return checked_choice("engine", engine, get_args(Engine))
 
 
 def on_lstm(
@@ -31,7 +19,7 @@ def on_lstm(
     cell: torch.Tensor,
     weights: OnLSTMWeights,
     chunk_size: int,
-    engine: Engine = "auto",
+    engine: SequenceEngine = "auto",
 ) -> OnLSTMOutputs:
     """Run a layer of ON-LSTM over sequences of vectors.
 
@@ -41,10 +29,10 @@ def on_lstm(
         hidden, cell: where to begin, ``[sequences, hidden_size]``.
         weights: see :class:`OnLSTMWeights`.
         chunk_size: adjacent units that share a master unit; divides ``hidden_size``.
-        engine: how to run; autocast is off inside, so that states keep the precision of the weights.
+        engine: how to run; ``fused`` is ``naive`` where C++ cannot be used. Autocast is off inside, so that states keep
+            the precision of the weights.
 
     Raises:
-        RecipeError: an unknown engine.
         GraphError: inputs of another width, lengths that do not fit them, or a state of another shape.
     """
     lengths = checked_lengths(lengths, inputs, weights.input_weight.shape[1])
@@ -52,7 +40,7 @@ def on_lstm(
     for name, state in (("hidden", hidden), ("cell", cell)):
         if state.shape != shape:
             raise GraphError(f"{name} must have a row for each sequence, {list(shape)}, not {list(state.shape)}")
-    wants_native = checked_engine(engine) != "naive"
+    wants_native = engine != "naive"
     packing = Packing(lengths, inputs.shape[1], inputs.device)
     order = to_device(packing.order, inputs.device)
     with torch.autocast(inputs.device.type, enabled=False):

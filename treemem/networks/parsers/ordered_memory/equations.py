@@ -111,6 +111,28 @@ class Attention(NamedTuple):
         return self.cumulative[-1] - self.cumulative + self.pointers
 
 
+class Problem(NamedTuple):
+    """What to run.
+
+    Attributes:
+        inputs: step after step, ``[tokens, input_size]``.
+        sizes: how many sequences each step has; not ascending, none 0.
+        begins_empty: bool ``[sequences]``, which sequences begin empty.
+        weights: of all maps.
+        slots: how many there are.
+        dropouts: draws anew at each step and slot.
+        skip: a slot with a smaller ``cp`` but the last counts as one with ``cp = 0`` and ``rcp = 1``.
+    """
+
+    inputs: torch.Tensor
+    sizes: list[int]
+    begins_empty: torch.Tensor
+    weights: OrderedMemoryWeights
+    slots: int
+    dropouts: Dropouts = NO_DROPOUT
+    skip: float = 0.0
+
+
 class Step(NamedTuple):
     """What the memory holds after an element, of the sequences that have one.
 
@@ -124,15 +146,7 @@ class Step(NamedTuple):
     candidates: torch.Tensor
 
 
-def naive_steps(
-    inputs: torch.Tensor,
-    sizes: list[int],
-    begins_empty: torch.Tensor,
-    weights: OrderedMemoryWeights,
-    slots: int,
-    dropouts: Dropouts = NO_DROPOUT,
-    skip: float = 0.0,
-) -> Iterator[Step]:
+def naive_steps(problem: Problem) -> Iterator[Step]:
     """The Ordered Memory of Shen et al. 2019, as the authors' code runs it.
 
     The last slot is the one that ends up holding the whole sequence. At each step, with ``x = LN(W x_t + b)``::
@@ -143,16 +157,8 @@ def naive_steps(
     where ``cp`` and ``rcp`` come from :func:`attend`, and ``C_i`` on the right of the first line are those of the step
     before. ``M`` starts at 0. At its first element a sequence has nothing to attend to: ``p = 0``. If it begins empty,
     it attends to the last slot, which is empty: it begins with ``cell(x, 0)`` and not with ``x``.
-
-    Args:
-        inputs: step after step, ``[tokens, input_size]``.
-        sizes: how many sequences each step has; not ascending, none 0.
-        begins_empty: bool ``[sequences]``, which sequences begin empty.
-        weights: of all maps.
-        slots: how many there are.
-        dropouts: draws anew at each step and slot.
-        skip: a slot with a smaller ``cp`` but the last counts as one with ``cp = 0`` and ``rcp = 1``.
     """
+    inputs, sizes, begins_empty, weights, slots, dropouts, skip = problem
     projected = project(inputs, weights)
     queries = [None, *queries_of(projected[sizes[0] :], weights.attention, dropouts.memory).split(sizes[1:])]
     nothing = projected.new_zeros(slots, sizes[0])
@@ -185,21 +191,9 @@ class PackedSteps(NamedTuple):
     cumulative: torch.Tensor | None
 
 
-def naive(
-    inputs: torch.Tensor,
-    sizes: list[int],
-    begins_empty: torch.Tensor,
-    weights: OrderedMemoryWeights,
-    slots: int,
-    dropouts: Dropouts,
-    trace: bool,
-    skip: float = 0.0,
-) -> PackedSteps:
+def naive(problem: Problem, trace: bool) -> PackedSteps:
     """Return what :func:`naive_steps` gives for the elements, in their order, with pointers if ``trace``."""
-    steps = [
-        (step.candidates[-1], *(step.attention if trace else ()))
-        for step in naive_steps(inputs, sizes, begins_empty, weights, slots, dropouts, skip)
-    ]
+    steps = [(step.candidates[-1], *(step.attention if trace else ())) for step in naive_steps(problem)]
     outputs, *attention = zip(*steps, strict=True)
     pointers, cumulative = (torch.cat(each, 1).t() for each in attention) if trace else (None, None)
     return PackedSteps(torch.cat(outputs), pointers, cumulative)

@@ -31,7 +31,6 @@ from treemem.networks.parsers.ordered_memory.run import checked_engine, ordered_
 from treemem.networks.recorded_options import SettableOption
 from treemem.networks.resettable import Resettable
 from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
-from treemem.networks.token_trees import trees_over_tokens
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_pointer_probabilities
 from treemem.trees.tree import Tree
@@ -237,7 +236,7 @@ class OrderedMemory(SequenceEncoder):
                 pointers = self(batch, trace=True).trace["pointers"]
         finally:
             self.padding = padding
-        return trees_over_tokens(self, batch, pointers, tree_from_pointer_probabilities)
+        return self.trees_over_tokens(batch, pointers, tree_from_pointer_probabilities)
 
     def memory_contents(self, batch: TreeBatch) -> dict[str, torch.Tensor]:
         """Return :meth:`slot_contents`."""

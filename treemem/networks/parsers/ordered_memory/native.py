@@ -17,11 +17,10 @@ from treemem.native.run import KeptRun, Tensors, run_native
 from treemem.native.structures import Filled, Structure, structured_library
 from treemem.networks.gated_cell.equations import GatedCellWeights, gated_recursive_step
 from treemem.networks.parsers.ordered_memory.equations import (
-    Dropouts,
     LayerNormScoreWeights,
-    OrderedMemoryWeights,
     PackedSteps,
     PlainCellWeights,
+    Problem,
     TanhScoreWeights,
     compared,
     project,
@@ -92,24 +91,13 @@ _STEPS = {
 }
 
 
-def fused(
-    inputs: torch.Tensor,
-    sizes: list[int],
-    begins_empty: torch.Tensor,
-    weights: OrderedMemoryWeights,
-    slots: int,
-    dropouts: Dropouts,
-    trace: bool,
-    skip: float = 0.0,
-) -> PackedSteps | None:
+def fused(problem: Problem, trace: bool) -> PackedSteps | None:
     """Return the same as ``naive``, or None if it cannot be used.
 
     It needs a CPU, a C++ compiler, numbers of one type (float32 or float64, without autocast), and pointers whose sum
     is not clamped.
-
-    Args:
-        inputs, sizes, begins_empty, weights, slots, dropouts, trace, skip: as for ``naive``.
     """
+    inputs, sizes, _, weights, _, dropouts, _ = problem
     attention, cell = weights.attention, weights.cell
     maps = (weights.input, weights.input_norm, *attention, *cell)
     given = [inputs, *(tensor for affine in maps for tensor in affine)]
@@ -129,7 +117,7 @@ def fused(
         key = *attention.key, *attention.key_norm
     of_cell = [tensor for affine in cell for tensor in affine]
     tensors = [projected, queries, untouched, *score, *key, *of_cell, *[None] * (6 - len(of_cell))]
-    run = _Run(library, tensors, size, sizes, begins_empty, slots, dropouts, skip)
+    run = _Run(library, tensors, size, problem)
     outputs, pointers, cumulative = run_native(run, *tensors)
     if not run.succeeded:
         return None
@@ -137,18 +125,9 @@ def fused(
 
 
 class _Run(KeptRun):
-    def __init__(
-        self,
-        library: ctypes.CDLL,
-        tensors: Tensors,
-        hidden_size: int,
-        sizes: list[int],
-        begins_empty: torch.Tensor,
-        slots: int,
-        dropouts: Dropouts,
-        skip: float,
-    ) -> None:
+    def __init__(self, library: ctypes.CDLL, tensors: Tensors, hidden_size: int, problem: Problem) -> None:
         super().__init__(library, tensors)
+        _, sizes, begins_empty, _, slots, dropouts, skip = problem
         self._slots = slots
         self._num_parts = max(1, min(torch.get_num_threads(), sizes[0] // _SEQUENCES_PER_THREAD))
         self._options = {

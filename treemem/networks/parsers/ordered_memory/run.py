@@ -14,6 +14,7 @@ from treemem.networks.parsers.ordered_memory.equations import (
     NO_DROPOUT,
     Dropouts,
     OrderedMemoryWeights,
+    Problem,
     naive,
     naive_steps,
 )
@@ -75,9 +76,9 @@ def ordered_memory(
     if not packing.sizes:
         nothing = inputs.new_zeros(*inputs.shape[:2], slots) if trace else None
         return OrderedMemorySteps(inputs.new_zeros(*inputs.shape[:2], len(weights.input.bias)), nothing, nothing)
-    arguments = packing.packed(inputs), packing.sizes, empty, weights, slots, dropouts, trace, skip
-    packed = None if engine == "naive" else fused(*arguments)
-    packed = naive(*arguments) if packed is None else packed
+    problem = Problem(packing.packed(inputs), packing.sizes, empty, weights, slots, dropouts, skip)
+    packed = None if engine == "naive" else fused(problem, trace)
+    packed = naive(problem, trace) if packed is None else packed
     return OrderedMemorySteps(*(None if values is None else packing.padded(values) for values in packed))  # type: ignore[arg-type]
 
 
@@ -97,7 +98,7 @@ def slot_contents(
     packing, empty = _packed(inputs, lengths, weights, begins_empty)
     if not packing.sizes:
         return inputs.new_zeros(*inputs.shape[:2], slots, len(weights.input.bias))
-    steps = naive_steps(packing.packed(inputs), packing.sizes, empty, weights, slots)
+    steps = naive_steps(Problem(packing.packed(inputs), packing.sizes, empty, weights, slots))
     return packing.padded(torch.cat([step.candidates for step in steps], 1).transpose(0, 1))
 
 

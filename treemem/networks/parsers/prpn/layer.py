@@ -25,7 +25,6 @@ from treemem.networks.parsers.prpn.equations import ReaderWeights, read_back, re
 from treemem.networks.resettable import Resettable
 from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.networks.sequences.language_model.layer import after_end
-from treemem.networks.token_trees import trees_over_tokens
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -211,7 +210,7 @@ class PRPN(SequenceEncoder):
             read = _Tokens.of(lengths.cpu(), token.shape[1], vectors.device)
             distance, _ = self.parser(torch.cat([earlier, vectors], 1), read, 0.0)
         distance = distance[:, begin:]
-        return trees_over_tokens(self, batch, distance, tree_from_distances)
+        return self.trees_over_tokens(batch, distance, tree_from_distances)
 
     def _empty_state(self, inputs: torch.Tensor) -> PRPNState:
         count = len(inputs)

@@ -165,9 +165,6 @@ def run_rrnet(
             content.
         lengths, given, policy, engine: see there.
         weights: of cell and policy.
-
-    Raises:
-        RecipeError: an unknown engine.
     """
     policy = Policy() if policy is None else policy
     return run_engine(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -40,31 +40,7 @@ _TRACKER_STEP = DrivenStep("TRACKER_STEP", lstm_step, {"blocks": 4}, "hc", 1)
 _GRADIENTS = Structure("GRADIENTS", "REAL *nodes, *gates, *tracked, *tracker_gates")
 
 
-class _Weights(NamedTuple):
-    """See ``_PROBLEM``; without a tracker all but the first two are None."""
-
-    cell: torch.Tensor
-    cell_bias: torch.Tensor
-    inputs: torch.Tensor | None = None
-    inputs_bias: torch.Tensor | None = None
-    lateral: torch.Tensor | None = None
-    to_cell: torch.Tensor | None = None
-    transition: torch.Tensor | None = None
-    transition_bias: torch.Tensor | None = None
-
-
-class _Kept(NamedTuple):
-    """What a run fills in, see ``_PROBLEM``."""
-
-    nodes: torch.Tensor
-    gates: torch.Tensor
-    tracked: torch.Tensor
-    tracker_gates: torch.Tensor
-    actions: torch.Tensor
-    chosen: torch.Tensor
-    tops: torch.Tensor
-    roots: torch.Tensor
-    made_of: torch.Tensor
+_Weights, _Kept = _PROBLEM.tuple_of("cell", "transition_bias"), _PROBLEM.tuple_of("nodes")
 
 
 def native_transitions(
@@ -77,7 +53,8 @@ def native_transitions(
     lengths, sizes, given, policy = problem
     tracker = weights.tracker
     of_tracker = () if tracker is None else (*tracker.inputs, tracker.lateral, tracker.to_cell, *tracker.transition)
-    tensors = _Weights(*weights.cell, *of_tracker)
+    own = [*weights.cell, *of_tracker]
+    tensors = _Weights(*own, *[None] * (8 - len(own)))
     given_tensors = [leaves, *(each for each in tensors if each is not None)]
     library = structured_library(_SOURCE, given_tensors, _PROBLEM, _GRADIENTS, tree_lstm_of_two, _TRACKER_STEP)
     if library is None:
@@ -112,7 +89,7 @@ class _Run(NativeRun):
             "uniform": uniform,
         }
 
-    def _problem(self, weights: _Weights, kept: _Kept) -> Filled:
+    def _problem(self, weights: Any, kept: Any) -> Filled:
         sequences, nodes, width = kept.nodes.shape
         return _PROBLEM(
             sequences=sequences,

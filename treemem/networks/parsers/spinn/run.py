@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from treemem.device_copy import to_device
 from treemem.engines.affine import linear
-from treemem.engines.sequence_engine import SequenceEngine, checked_engine
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import LongestFirst, within
 from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.networks.parsers.spinn.batched import Problem, batched_transitions
@@ -84,9 +84,6 @@ def run_transitions(
         policy: chooses transitions if none are given; by default the likelier one.
         engine: ``"fused"`` (``"auto"``), on a CPU in C++ if it can be used, or ``"naive"``. They give the same results,
             but draw other numbers. With norms both run all sequences step by step in torch.
-
-    Raises:
-        RecipeError: an unknown engine.
     """
     policy = Policy() if policy is None else policy
     transition = None if weights.tracker is None else weights.tracker.transition
@@ -139,11 +136,7 @@ def run_engine(
         naive: runs one sequence; None: ``fused`` runs on both engines.
         fused: runs all.
         has_logits: whether there is a policy.
-
-    Raises:
-        RecipeError: an unknown engine.
     """
-    checked_engine("engine", engine)
     refuse_transforms_unless_naive(engine)
     sequences, longest = values.shape[:2]
     steps = max(2 * longest - 1, 0)

@@ -12,15 +12,14 @@ from treemem.checked_options import checked_choice, checked_probability
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
+from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import within
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks.parsers.on_lstm.layer import OnLSTMStack, WeightDropoutScaling, distances_of_gates, layer_widths
-from treemem.networks.parsers.on_lstm.run import Engine
 from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.networks.sequences.locked_dropout import locked_dropout
 from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
-from treemem.networks.token_trees import trees_over_tokens
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -86,7 +85,7 @@ class LanguageModel(SequenceEncoder):
         output_dropout: float = 0.0,
         weight_dropout: float = 0.0,
         weight_dropout_scaling: WeightDropoutScaling = "published",
-        engine: Engine = "auto",
+        engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, None, embedding_bound, input_dropout)
         self.cell = checked_choice("cell", cell, get_args(LanguageModelCell))
@@ -175,7 +174,7 @@ class LanguageModel(SequenceEncoder):
         with in_evaluation_mode(self):
             layers = self.stack(self.embed(token), lengths).layers
         distances = distances_of_gates([layers[chosen]], lengths)[f"{gate}_distance"][:, 0, begin:]
-        return trees_over_tokens(self, batch, distances, tree_from_distances)
+        return self.trees_over_tokens(batch, distances, tree_from_distances)
 
 
 def after_end(encoder: SequenceEncoder, batch: SequenceBatch) -> tuple[torch.Tensor, torch.Tensor, int]:

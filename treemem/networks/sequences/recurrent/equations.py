@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch.nn import functional
-
-
-class LSTMWeights(NamedTuple):
-    """What maps the input and the previous ``h`` to the preactivations, as in :class:`torch.nn.LSTM`.
-
-    Attributes:
-        input_weight: blocks input gate, forget gate, update, output gate, ``[4 * hidden_size, input_size]``.
-        hidden_weight: ``[4 * hidden_size, hidden_size]``.
-        input_bias, hidden_bias: ``[4 * hidden_size]``; their sum counts.
-    """
-
-    input_weight: torch.Tensor
-    hidden_weight: torch.Tensor
-    input_bias: torch.Tensor
-    hidden_bias: torch.Tensor
 
 
 def naive_lstm(
     inputs: torch.Tensor,
     sizes: list[int],
-    weights: LSTMWeights,
+    lstm: torch.nn.LSTM,
+    suffix: str,
     *,
     update_dropout: float = 0.0,
-    backward: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Run from the zero state over packed sequences, longest first.
 
@@ -38,17 +21,20 @@ def naive_lstm(
     Args:
         inputs: step after step, ``[tokens, input_size]``.
         sizes: how many sequences each step has; not ascending.
-        weights: see :class:`LSTMWeights`.
+        lstm: whose weights these are.
+        suffix: which layer and direction, such as ``"l0"`` or ``"l0_reverse"``, which reads from the last token of each
+            sequence to its first.
         update_dropout: probability that an entry of ``u`` is dropped (Arabshahi et al. 2018).
-        backward: read from the last token of each sequence to its first.
 
     Returns:
         ``h`` and ``c`` at every token, each ``[tokens, hidden_size]``, and ``h`` after the last token read of each
         sequence, ``[sequences, hidden_size]``.
     """
-    hidden_size = weights.hidden_weight.shape[1]
-    of_inputs = functional.linear(inputs, weights.input_weight, weights.input_bias + weights.hidden_bias).split(sizes)
-    recurrent = weights.hidden_weight.t()
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    input_weight, hidden_weight, input_bias, hidden_bias = (getattr(lstm, f"{name}_{suffix}") for name in names)
+    backward, hidden_size = suffix.endswith("_reverse"), hidden_weight.shape[1]
+    of_inputs = functional.linear(inputs, input_weight, input_bias + hidden_bias).split(sizes)
+    recurrent = hidden_weight.t()
     now = inputs.new_zeros(2, 0 if backward else sizes[0], hidden_size)  # h and c
     outputs: list[torch.Tensor] = []
     ended: list[torch.Tensor] = []

@@ -11,13 +11,12 @@ from torch.nn import functional
 from typing_extensions import Unpack
 
 from treemem.checked_options import checked_choice, checked_flag, checked_layers, checked_probability
-from treemem.device_copy import to_device
-from treemem.engines.sequence_lengths import Packing, checked_lengths
+from treemem.engines.sequence_lengths import checked_lengths, run_packed
 from treemem.errors import RecipeError
 from treemem.native.second_derivative import refuse_transforms
 from treemem.networks.recorded_options import SettableOption
 from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
-from treemem.networks.sequences.recurrent.equations import LSTMWeights, naive_lstm
+from treemem.networks.sequences.recurrent.equations import naive_lstm
 from treemem.networks.sequences.recurrent.torch_lstm import run_lstm
 from treemem.trees.tokens import TokenForm
 from treemem.trees.vocabulary import Vocabulary
@@ -51,31 +50,20 @@ class RecurrentEncoder(SequenceEncoder):
         """
         refuse_transforms(type(self).__name__, ", on any engine; use torch.autograd")
         lengths = checked_lengths(lengths, inputs, self.embedding_size)
-        present_on_cpu = (lengths > 0).nonzero().squeeze(1)
-        present = to_device(present_on_cpu, inputs.device)
-        outputs = inputs.new_zeros(*inputs.shape[:2], self.hidden_size)
-        encoding = inputs.new_zeros(len(inputs), self.hidden_size)
-        if not len(present):
-            return SequenceOutput(encoding, outputs, state=state)
-        if len(present) < len(inputs):
-            own = None if state is None else tuple(each[:, present] for each in state)
-            found = self.read(inputs[present], lengths[present_on_cpu], state=own)
-            if state is not None:
-                state = tuple(old.index_copy(1, present, new) for old, new in zip(state, found.state, strict=True))
-            return SequenceOutput(
-                encoding.index_copy(0, present, found.encoding),
-                outputs.index_copy(0, present, found.outputs),
-                state=state,
-            )
-        packing = Packing(lengths, inputs.shape[1], inputs.device)
-        order = to_device(packing.order, inputs.device)
-        back = order.argsort()
-        first = None if state is None else tuple(each[:, order] for each in state)
-        states, last, final = self._run(packing.packed(inputs), torch.tensor(packing.sizes), first)
+
+        def run(packed: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            first = None if state is None else tuple(each.transpose(0, 1) for each in of_each[1:])
+            states, last, final = self._run(packed, torch.tensor(sizes), first)
+            return states, last, *(each.transpose(0, 1) for each in final or ())
+
+        nothing = inputs.new_zeros(len(inputs), self.hidden_size)
+        outputs, (encoding, *after) = run_packed(
+            run, inputs, lengths, [nothing, *(each.transpose(0, 1) for each in state or ())]
+        )
         return SequenceOutput(
-            last.index_select(0, back).to(inputs.dtype),  # autocast may have lowered them
-            packing.padded(states).to(inputs.dtype),
-            state=None if final is None else tuple(each[:, back] for each in final),
+            encoding.to(inputs.dtype),  # autocast may have lowered them
+            outputs.to(inputs.dtype),
+            state=tuple(each.transpose(0, 1) for each in after) or None,
         )
 
     @abstractmethod
@@ -177,12 +165,8 @@ class LSTM(RecurrentEncoder):
         for layer in range(self.lstm.num_layers):
             if layer:
                 inputs = functional.dropout(inputs, self.lstm.dropout, self.training)
-            read = []
-            for backward in (False, True)[: 1 + self.lstm.bidirectional]:
-                suffix = f"l{layer}_reverse" if backward else f"l{layer}"
-                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-                weights = LSTMWeights(*(getattr(self.lstm, f"{name}_{suffix}") for name in names))
-                read.append(naive_lstm(inputs, sizes, weights, update_dropout=update_dropout, backward=backward))
+            suffixes = (f"l{layer}", f"l{layer}_reverse")[: 1 + self.lstm.bidirectional]
+            read = [naive_lstm(inputs, sizes, self.lstm, each, update_dropout=update_dropout) for each in suffixes]
             inputs, _, last = (torch.cat(parts, dim=1) for parts in zip(*read, strict=True))
         return inputs, last
 

@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from treemem.checked_options import checked_count, checked_probability
 from treemem.data.token_batch import whole_numbers
-from treemem.device_copy import to_device
-from treemem.engines.sequence_lengths import Packing, within
+from treemem.engines.sequence_lengths import run_packed
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.memories.controllers.run import ControllerState, ControllerWeights, run_controller, runs_in_cpp
 from treemem.networks.resettable import Resettable
@@ -79,48 +78,35 @@ class LSTMStack(Resettable):
             state = [(zero, zero) for zero in zeros]
         if len(state) != len(self.layers):
             raise GraphError(f"a stack of {len(self.layers)} layers needs a pair (h, c) for each, not {len(state)}")
-        longest, dtype, lengths = inputs.shape[1], inputs.dtype, whole_numbers("lengths", lengths.cpu())
-        present = to_device(within(lengths, longest)[..., None], inputs.device)
-        is_empty = to_device(lengths[:, None] == 0, inputs.device)
-        is_packed = bool((lengths < longest).any())
-        packing = Packing(lengths.clamp(min=1), longest, inputs.device) if is_packed and longest else None
-        if packing is not None:
-            inputs = inputs.masked_fill(~present, 0)  # of an empty sequence, which is read as one token
+        dtype, lengths = inputs.dtype, whole_numbers("lengths", lengths.cpu())
+        is_packed = bool((lengths < inputs.shape[1]).any()) or not inputs.shape[1]
         final: list[LSTMState] = []
         for number, (layer, own) in enumerate(zip(self.layers, state, strict=True)):
             if number:
                 inputs = locked_dropout(inputs, self.dropout, self.training)
-            inputs, after = self._run(layer, inputs, packing, own)  # type: ignore[arg-type]
-            inputs = inputs.to(dtype) * present  # autocast may have lowered them
-            hidden, cell = (torch.where(is_empty, old, new.to(dtype)) for old, new in zip(own, after, strict=True))
+            found = self._run(layer, inputs, lengths if is_packed else None, own)  # type: ignore[arg-type]
+            inputs, hidden, cell = (each.to(dtype) for each in found)  # autocast may have lowered them
             final.append((hidden, cell))
         return LSTMStackOutputs(inputs, final)
 
     def _run(
-        self, layer: torch.nn.LSTM, inputs: torch.Tensor, packing: Packing | None, state: LSTMState
-    ) -> tuple[torch.Tensor, LSTMState]:
+        self, layer: torch.nn.LSTM, inputs: torch.Tensor, lengths: torch.Tensor | None, state: LSTMState
+    ) -> tuple[torch.Tensor, ...]:
         own: Any = layer
         of_hidden = functional.dropout(own.weight_hh_l0, self.weight_dropout, self.training)
         weights = [own.weight_ih_l0, of_hidden, own.bias_ih_l0, own.bias_hh_l0]
         differentiable = self.training or torch.is_grad_enabled()  # cuDNN keeps nothing for a backward pass otherwise
-        if not inputs.shape[1]:
-            return inputs.new_zeros(len(inputs), 0, layer.hidden_size), state
-        if packing is None:
-            first = [each[None] for each in state]
-            h, hidden, cell = torch.lstm(inputs, first, weights, True, 1, 0.0, differentiable, False, True)
-            return h, (hidden[0], cell[0])
-        order = to_device(packing.order, inputs.device)
-        back = order.argsort()
-        hidden, cell = (each.index_select(0, order) for each in state)
-        packed = packing.packed(inputs)
-        if runs_in_cpp("LSTM", len(packed), [packed, hidden, cell, *weights]):
-            begin = ControllerState.of(hidden, cell)
-            found = run_controller("LSTM", packed, packing.sizes, begin, ControllerWeights.of(weights))
-            h, hidden, cell = found.states, found.last.hidden, found.last.cell
-        else:
-            sizes = torch.tensor(packing.sizes)
-            h, hidden, cell = torch.lstm(
-                packed, sizes, [hidden[None], cell[None]], weights, True, 1, 0.0, differentiable, False
-            )
-            hidden, cell = hidden[0], cell[0]
-        return packing.padded(h), (hidden.index_select(0, back), cell.index_select(0, back))
+        options = weights, True, 1, 0.0, differentiable, False
+        if lengths is None:
+            h, hidden, cell = torch.lstm(inputs, [each[None] for each in state], *options, True)
+            return h, hidden[0], cell[0]
+
+        def run(packed: torch.Tensor, sizes: list[int], first: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+            if runs_in_cpp("LSTM", len(packed), [packed, *first, *weights]):
+                found = run_controller("LSTM", packed, sizes, ControllerState.of(*first), ControllerWeights.of(weights))
+                return found.states, found.last.hidden, found.last.cell
+            h, hidden, cell = torch.lstm(packed, torch.tensor(sizes), [each[None] for each in first], *options)
+            return h, hidden[0], cell[0]
+
+        h, (hidden, cell) = run_packed(run, inputs, lengths, state)
+        return h, hidden, cell
