@@ -17,6 +17,35 @@ ProductInput = Callable[[State, torch.Tensor | None, State], torch.Tensor]
 """A formula of what a product multiplies; see :mod:`treemem.engines.product_input`."""
 
 
+class LabelVectors(NamedTuple):
+    """Features of inner rows that have one vector for each label.
+
+    Attributes:
+        label: int64 ``[inner rows]``.
+        num_labels: labels are 0 to ``num_labels - 1``.
+        width: of a vector.
+        vectors: computes the vectors of labels, from ``[n]`` to ``[n, width]``.
+    """
+
+    label: torch.Tensor
+    num_labels: int
+    width: int
+    vectors: Callable[[torch.Tensor], torch.Tensor]
+
+    def of_labels(self) -> torch.Tensor:
+        """The vectors of all labels, ``[labels, width]``."""
+        return self.vectors(torch.arange(self.num_labels, device=self.label.device))
+
+
+Features = torch.Tensor | LabelVectors | None
+"""What inner rows read of their own: ``[inner rows, width]``, or vectors by label, or nothing."""
+
+
+def feature_rows(features: Features) -> torch.Tensor | None:
+    """Return one row for each inner row, ``[inner rows, width]``; None if they have no features."""
+    return features.vectors(features.label) if isinstance(features, LabelVectors) else features
+
+
 class Cell(Protocol):
     """A composition function; users write their own as an ``nn.Module`` with these two methods.
 

@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from treemem.engines.cell import Cell, GivenRows, State, cell_name, leaf_products, leaf_states
+from treemem.engines.cell import (
+    Cell,
+    Features,
+    GivenRows,
+    LabelVectors,
+    State,
+    cell_name,
+    feature_rows,
+    leaf_products,
+    leaf_states,
+)
 from treemem.engines.printer.cut import Map, cut_cell
 from treemem.engines.printer.printed import PrintedCell, formula_key, once, parameter_of, print_split
 from treemem.engines.printer.symbolic import StepError
@@ -35,13 +45,16 @@ _MOST_CHILDREN = 128  # of a node; tracing takes longer with each
 # A product of the rows of one arity: rows of inputs a node; how many of the inputs come first that depend on more than
 # the row's own features; the set of weights of each kind, or null if all use the first; weights [sets, outputs, inputs]
 # and biases; values [rows * copies, outputs], null without a backward pass; their gradient, null if it takes the place
-# of the values; functions that make the inputs of a row, and add their gradient to those of what they are made of.
+# of the values; functions that make the inputs of a row, and add their gradient to those of what they are made of;
+# what the inputs of each label add to the values, [sets, labels, copies, outputs], and the sums of the gradients of
+# values by label, or null.
 _PRODUCT = Structure(
     "PRODUCT",
     "int64_t copies, outputs, inputs, from_below",
     "int64_t *set_of_kind",
     "REAL *weight, *bias, *values, *gradient, *d_weight, *d_bias",
     "void *gather, *spread",
+    "REAL *of_labels, *d_of_labels",
 )
 # The rows of one arity: their step; factors of dropouts [rows, num_masked], or null; what it learns, [num_learned], and
 # its gradient, [threads, num_learned].
@@ -54,11 +67,13 @@ _ARITY = Structure(
     "int64_t num_scratch, num_masked, num_learned",
 )
 # All rows: segments [segments, 5] of begin, end, kind, arity and first child, from the lowest up; states [rows, width];
-# features of the leaf rows and of the inner rows, null if there are none.
+# features of the leaf rows and of the inner rows, null if there are none; label of each inner row, if there is one row
+# of features for each label, else null.
 _PROBLEM = Structure(
     "PROBLEM",
     "int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size",
-    "int64_t *segments, *segments_of_level, *child, *widths, *num_features",
+    "int64_t num_labels",
+    "int64_t *segments, *segments_of_level, *child, *widths, *num_features, *label",
     "void *gemm",
     "Arity *arities",
     "REAL **states, **features",
@@ -75,14 +90,16 @@ class NotNative(Exception):
     """Why the C++ cannot run: words that can follow a colon."""
 
 
-def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: torch.Tensor | None) -> State:
+def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: Features) -> State:
     """The states of all rows, level by level, in C++ that is compiled at first use.
+
+    A product of features that rows have by their label is made once for each label.
 
     Args:
         cell: a cell with the split form, whose step can be printed.
         schedule: the rows.
         leaf_inputs: ``[leaf rows, input_size]``.
-        inner_inputs: ``[inner rows, input_size]``, or None.
+        inner_inputs: ``[inner rows, input_size]``, vectors by label, or None.
 
     Returns:
         Each state as ``[rows, ...]``, differentiable once.
@@ -98,8 +115,9 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
         raise NotNative(f"{cell_name(cell)} has forward hooks, which would not fire")
     is_split = callable(getattr(own, "step", None))
     given = [each for each in schedule.leaf_segments if each.kind == GIVEN or not (is_split and leaf_products(split))]
-    features = (leaf_inputs if len(given) < len(schedule.leaf_segments) else None, inner_inputs)
-    _check([*(each for each in features if each is not None), *own.parameters()])
+    of_leaves = leaf_inputs if len(given) < len(schedule.leaf_segments) else None
+    read = (of_leaves, inner_inputs if isinstance(inner_inputs, torch.Tensor) else None)
+    _check([*(each for each in read if each is not None), *own.parameters()])
     leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in given])
     if len(schedule.levels) < 2 and len(given) == len(schedule.leaf_segments):
         return leaves
@@ -110,9 +128,9 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     if most > _MOST_CHILDREN:
         raise NotNative(f"a node has {most} children; C++ is printed for up to {_MOST_CHILDREN}")
     states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
-    of_leaves, of_inner = (None if each is None else each.shape[1] for each in features)
+    widths = None if of_leaves is None else of_leaves.shape[1], _width(inner_inputs)
     try:
-        formulas, weights = (_split if is_split else _cut)(own, kinds, states, (of_leaves, of_inner))
+        formulas, weights = (_split if is_split else _cut)(own, kinds, states, widths)
         most = max(len(each.weights) for each in formulas.values())
         if most > _MOST_PRODUCTS:
             raise StepError(f"it has {most} matrix products; C++ takes {_MOST_PRODUCTS}")
@@ -123,12 +141,30 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
             _told.add(reason)
         raise NotNative(reason) from None
     names = dict.fromkeys(name for each in formulas.values() for name in each.printed.learned)
+    label = None
+    if isinstance(inner_inputs, LabelVectors) and _repeats(inner_inputs, formulas, weights):
+        label, inner_inputs = inner_inputs.label, inner_inputs.of_labels()
+    features = of_leaves, feature_rows(inner_inputs)
     tensors = _Tensors(features, leaves, {name: parameter_of(own, name) for name in names}, weights)
     flat = [None if each is None else each.contiguous() for each in tensors.flat()]
     _check([each for each in flat if each is not None])
-    run = _Run(formulas, schedule, tensors)
+    run = _Run(formulas, schedule, tensors, label)
     run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in flat)
     return dict(zip(leaves, run_under_autograd(run, *flat), strict=True))
+
+
+def _width(features: Features) -> int | None:
+    if isinstance(features, LabelVectors):
+        return features.width
+    return None if features is None else features.shape[1]
+
+
+def _repeats(features: LabelVectors, formulas: Mapping[int, _Formula], weights: Weights) -> bool:
+    """Whether making products once for each label saves at least half of them."""
+    of_inner = [each for arity, each in formulas.items() if arity]
+    sets = max((len(weights[key][0]) for each in of_inner for key, _ in each.weights), default=1)
+    is_pure = all(each.printed.reads_products_of_features for each in of_inner)
+    return is_pure and 2 * sets * features.num_labels <= len(features.label)
 
 
 def _check(tensors: Sequence[torch.Tensor]) -> None:
@@ -141,7 +177,7 @@ class _Tensors(NamedTuple):
     """What a run reads, or the gradients of it.
 
     Attributes:
-        features: of the leaf rows and of the inner rows, where they read any.
+        features: of the leaf rows, and of the inner rows or of their labels, where they read any.
         leaves: the states of the leaf rows that take no step.
         learned: parameters that steps read, by name.
         weights: stacked weights and biases, by key.
@@ -253,6 +289,12 @@ def _compiled(source: Path | Printed, like: torch.Tensor) -> Any:
 class _Run(NativeRun):
     """One run, from its forward to its backward pass.
 
+    Args:
+        formulas: by arity.
+        schedule: the rows.
+        tensors: what it reads.
+        label: of each inner row, if features are of labels.
+
     Attributes:
         train: whether there will be a backward pass.
         tensors: for the structure of what it reads.
@@ -260,7 +302,9 @@ class _Run(NativeRun):
 
     refusal = None
 
-    def __init__(self, formulas: dict[int, _Formula], schedule: Schedule, tensors: _Tensors) -> None:
+    def __init__(
+        self, formulas: dict[int, _Formula], schedule: Schedule, tensors: _Tensors, label: torch.Tensor | None
+    ) -> None:
         first = next(iter(tensors.leaves.values()))
         self.train = False
         self.tensors = tensors
@@ -287,6 +331,8 @@ class _Run(NativeRun):
             ]
             for arity, each in formulas.items()
         }
+        self._label = None if label is None else label.contiguous()
+        self._num_labels = 0 if tensors.features[1] is None or label is None else len(tensors.features[1])
         self._num_features = _integers([0 if each is None else each.shape[1] for each in tensors.features])
         threads = int(sizes[arities > 0].sum()) // (_ROWS_PER_THREAD * max(1, len(levels) - 1))
         self._num_threads = max(1, min(torch.get_num_threads(), threads))
@@ -324,7 +370,8 @@ class _Run(NativeRun):
         incoming: Tensors,
         wanted: _Tensors,
     ) -> _Tensors:
-        learns = any(wanted.learned.values()) or any(chain(*wanted.weights.values()))
+        of_labels = self._label is not None and wanted.features[1]
+        learns = any(wanted.learned.values()) or any(chain(*wanted.weights.values())) or of_labels
         flat: list[torch.Tensor | None] = []
         for at, (tensor, is_wanted) in enumerate(zip(tensors.flat(), wanted.flat(), strict=True)):
             is_learned = at >= 2 + len(states)
@@ -391,6 +438,7 @@ class _Run(NativeRun):
             **{"segments": self._segments, "segments_of_level": self._segments_of_level, "arities": arities},
             **{"states": states, "widths": _integers(self._widths), "num_features": self._num_features},
             **{"features": tensors.features, "gemm": product_function(self._dtype)},
+            **{"label": self._label, "num_labels": self._num_labels},
         )
 
     def _mask(self, arity: int, dropouts: Sequence[tuple[float, int]], like: torch.Tensor) -> torch.Tensor | None:
@@ -414,7 +462,11 @@ class _Run(NativeRun):
         elif self.train:
             values = empty_rows(weight, rows * product.copies, weight.shape[1])
             self.kept.append(values)
+        of_labels = None
+        if self._label is not None and arity and product.from_below < weight.shape[2]:
+            of_labels = weight.new_zeros(len(weight) * self._num_labels * product.copies, weight.shape[1])
         return {
+            **{"of_labels": of_labels if given is None else None, "d_of_labels": None if found is None else of_labels},
             **{"copies": product.copies, "outputs": weight.shape[1], "inputs": weight.shape[2]},
             **{"from_below": product.from_below, "set_of_kind": self._sets[arity][at]},
             **{"weight": weight, "bias": bias, "values": values, "gradient": gradient},

@@ -8,7 +8,7 @@ import torch
 
 from treemem.checked_options import checked_choice
 from treemem.engines.autograd import run_autograd
-from treemem.engines.cell import Cell, State, check_cell
+from treemem.engines.cell import Cell, Features, State, check_cell, feature_rows
 from treemem.engines.native import NotNative, run_native
 from treemem.errors import RecipeError
 from treemem.schedule.schedule import Schedule
@@ -41,7 +41,7 @@ def propagate(
     cell: Cell,
     batch: TreeBatch,
     leaf_inputs: torch.Tensor,
-    inner_inputs: torch.Tensor | None = None,
+    inner_inputs: Features = None,
     *,
     engine: Engine = "auto",
 ) -> NodeStates:
@@ -58,7 +58,8 @@ def propagate(
         cell: the composition function.
         batch: the trees.
         leaf_inputs: ``[leaf rows, input_size]``, what ``cell.leaf`` reads, in the row order of ``batch.schedule``.
-        inner_inputs: ``[inner rows, input_size]``, features of inner nodes in row order; None where they have none.
+        inner_inputs: ``[inner rows, input_size]``, features of inner nodes in row order, or vectors by label; None where
+            they have none.
         engine: how to run.
 
     Raises:
@@ -77,7 +78,7 @@ def propagate(
         )
     from treemem.engines.naive import run_naive
 
-    states = run_naive(cell, batch, leaf_inputs, inner_inputs)
+    states = run_naive(cell, batch, leaf_inputs, feature_rows(inner_inputs))
     if schedule.shared:
         roots = torch.nonzero(batch.graph.out_degrees() == 0).flatten()
     else:
@@ -89,7 +90,7 @@ def run_rows(
     cell: Cell,
     schedule: Schedule,
     leaf_inputs: torch.Tensor,
-    inner_inputs: torch.Tensor | None = None,
+    inner_inputs: Features = None,
     *,
     engine: Literal["auto", "autograd", "native"] = "auto",
 ) -> State:
@@ -102,4 +103,4 @@ def run_rows(
                 raise RecipeError(
                     f"the engine 'native' cannot run here: {reason}; set the layer's engine to 'auto' or 'autograd'"
                 ) from None
-    return run_autograd(cell, schedule, leaf_inputs, inner_inputs)
+    return run_autograd(cell, schedule, leaf_inputs, feature_rows(inner_inputs))

@@ -47,12 +47,15 @@ class PrintedCell:
         products: in order.
         learned: names of the cell's parameters and buffers that it reads beside the weights of products.
         dropouts: rate and number of factors a row of each dropout.
+        reads_products_of_features: whether it reads the node's own features only in inputs of products that depend on
+            nothing else, so that equal features have equal products.
     """
 
     source: Printed
     products: tuple[PrintedProduct, ...]
     learned: tuple[str, ...]
     dropouts: tuple[tuple[float, int], ...]
+    reads_products_of_features: bool
 
 
 def printed(
@@ -76,6 +79,7 @@ def printed(
         StepError: it cannot be printed.
     """
     names, gathers, from_below = list(shape.products), [], []
+    is_pure = True
     for at, (copies, width) in enumerate(inputs):
         before = dict(list(shape.products.items())[:at])
         own = replace(shape, products=before, kept_products=names)
@@ -86,10 +90,14 @@ def printed(
             if not bases_read([node]) <= {"features", "mask"}
         ]
         gathers.append(gather)
-        from_below.append(sum(parts[: max(last, default=0)]))
+        first = max(last, default=0)  # of the parts that depend on features alone
+        from_below.append(sum(parts[:first]))
+        for number, node in enumerate(gather.forward.values()):
+            is_pure &= ("mask" if number % len(parts) >= first else "features") not in bases_read([node])
     read = bases_read(node for each in gathers for node in (*each.forward.values(), *each.backward.values()))
     is_read = [f"product{at}" in read for at in range(len(names))]
     step = trace_step(formula(None), replace(shape, kept_products=[*compress(names, is_read)]))
+    is_pure &= "features" not in bases_read((*step.forward.values(), *step.backward.values()))
     text = cpp_source(step, gathers)
     lines = text.count("\n")
     if lines > _MOST_LINES:
@@ -98,7 +106,7 @@ def printed(
         PrintedProduct(copies, below, each)
         for (copies, _), below, each in zip(inputs, from_below, is_read, strict=True)
     ]
-    return PrintedCell(Printed(name, text), tuple(products), learned, step.dropouts)
+    return PrintedCell(Printed(name, text), tuple(products), learned, step.dropouts, is_pure)
 
 
 def _gather(formula: Step, shape: StepShape, copies: int, width: int) -> tuple[StepProgram, tuple[int, ...]]:

@@ -8,6 +8,7 @@ import torch
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.engines.activation import ActivationName, activation, checked_activation
+from treemem.engines.cell import LabelVectors
 from treemem.errors import GraphError
 from treemem.networks.resettable import Resettable
 from treemem.schedule.schedule import Schedule
@@ -91,14 +92,16 @@ class LeafEncoder(Resettable):
             vectors = torch.cat([vectors, numbers.to(vectors.dtype)])
         return vectors
 
-    def of_functions(self, schedule: Schedule) -> torch.Tensor:
-        """The vectors of all inner rows, ``[inner rows, size]``.
+    def of_functions(self, schedule: Schedule) -> LabelVectors:
+        """The vectors of all inner rows.
 
         Raises:
             GraphError: an inner node without a label.
         """
         self.check_functions(schedule)
-        return self._vectors(schedule.function)
+        return LabelVectors(
+            schedule.function, self.embedding.num_embeddings, self.embedding.embedding_dim, self._vectors
+        )
 
     def _vectors(self, symbol: torch.Tensor) -> torch.Tensor:
         vectors = self.embedding(symbol)

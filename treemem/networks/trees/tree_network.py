@@ -10,7 +10,7 @@ import torch
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.as_batch import as_batch, is_graph
 from treemem.engines.activation import ActivationName, checked_activation
-from treemem.engines.cell import Cell, GivenRows, State
+from treemem.engines.cell import Cell, Features, GivenRows, State, feature_rows
 from treemem.engines.downward import Direction, DownwardCell, propagate_both
 from treemem.engines.propagate import Engine, NodeStates, checked_engine, propagate
 from treemem.engines.step_trace import trace_steps
@@ -252,7 +252,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
             leaf_inputs = torch.cat([leaf_inputs, leaf_inputs.new_zeros(num_given, leaf_inputs.shape[1])])
             cell = GivenRows(cell, given)
         states = propagate(cell, batch, leaf_inputs, inner_inputs, engine=self.engine)
-        traced = trace_steps(cell, batch.schedule, states, leaf_inputs, inner_inputs) if trace else None
+        traced = trace_steps(cell, batch.schedule, states, leaf_inputs, feature_rows(inner_inputs)) if trace else None
         if self.down is not None:
             states = propagate_both(self.down, batch, states, self.output, self.direction, engine=self.engine)
         return TreeStates(states, batch.trees_per_example, self.output, trace=traced)
@@ -310,7 +310,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
 
     def _inputs(
         self, schedule: Schedule, feat: torch.Tensor | None, like: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor, Features]:
         """What leaf rows and inner rows read, in row order."""
         num_leaves = len(schedule.symbol)
         reads_labels = self.leaves is not None and self.leaves.reads_functions
