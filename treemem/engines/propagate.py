@@ -58,8 +58,7 @@ def propagate(
         cell: the composition function.
         batch: the trees.
         leaf_inputs: ``[leaf rows, input_size]``, what ``cell.leaf`` reads, in the row order of ``batch.schedule``.
-        inner_inputs: ``[inner rows, input_size]``, features of inner nodes in row order, or vectors by label; None where
-            they have none.
+        inner_inputs: ``[inner rows, input_size]``, features of inner nodes in row order, or vectors by label; or None.
         engine: how to run.
 
     Raises:
