@@ -45,6 +45,15 @@ NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "stack lstm queue": (StackTreeLSTM, {"queue": True, "actions": "scalar", "no_op": True, "stack_size": 3}),
     "stack lstm gated queue": (StackTreeLSTM, {"queue": True, "normalize": True, "stack_size": 3}),
 }
+ONE_OF_EACH = [
+    "tree rnn",
+    "tree lstm",
+    "child sum",
+    "tree cell",
+    "stack rnn",
+    "stack rnn own",
+    "stack lstm normalize no-op",
+]
 
 
 def make(name: str, hidden_size: int = 3, **more: Any) -> TreeLayer:

@@ -39,12 +39,12 @@ def forests(max_trees: int = 6, values: bool = True) -> st.SearchStrategy[Forest
     return st.lists(trees(values=values), max_size=max_trees).map(Forest.from_trees)
 
 
-def random_tree(generator: random.Random, size: int) -> Tree:
-    """A tree of ``size`` nodes, or a few less, of the labels in ``VOCABULARY``."""
+def random_tree(generator: random.Random, size: int, widest: int = 5) -> Tree:
+    """A tree of ``size`` nodes, or a few less, of the labels in ``VOCABULARY`` with up to ``widest`` children."""
     labels, arities = [], []
     open_places, left = 1, size
     while open_places:  # in preorder
-        choices = [function for function in FUNCTIONS if function[1] <= left - open_places]
+        choices = [function for function in FUNCTIONS if function[1] <= min(widest, left - open_places)]
         if not choices or (open_places > 1 and generator.random() < 0.4):
             label, arity = generator.choice(LEAVES), 0
         else:
@@ -60,10 +60,10 @@ def random_tree(generator: random.Random, size: int) -> Tree:
     return done.pop()
 
 
-def random_forest(seed: int, num_trees: int, size: int) -> Forest:
-    """``num_trees`` of :func:`random_tree`, of 1 to ``size`` nodes."""
+def random_forest(seed: int, num_trees: int, size: int, widest: int = 5) -> Forest:
+    """``num_trees`` of :func:`random_tree`, of 1 to ``size`` nodes; C++ is compiled for each number of children."""
     generator = random.Random(seed)
-    return Forest.from_trees([random_tree(generator, generator.randint(1, size)) for _ in range(num_trees)])
+    return Forest.from_trees([random_tree(generator, generator.randint(1, size), widest) for _ in range(num_trees)])
 
 
 def chain(length: int) -> Tree:

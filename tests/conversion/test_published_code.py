@@ -31,8 +31,7 @@ class RunsWhenUnpickled:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("envelope", [None, "model_state_dict", "state_dict"])
+@pytest.mark.parametrize(("zipped", "envelope"), [(True, None), (False, "model_state_dict"), (True, "state_dict")])
 def test_a_state_dict_is_read_in_both_formats_of_torch_and_beside_an_optimizer(
     zipped: bool, envelope: str | None, tmp_path: Path
 ) -> None:

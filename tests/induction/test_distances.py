@@ -39,12 +39,6 @@ def test_the_tree_is_the_greedy_parsers_and_keeps_the_words_in_order(words: list
     assert len(tree_spans(tree)) == len(words) - 1
 
 
-@given(words=SENTENCES, data=st.data())
-def test_only_the_order_of_distances_matters(words: list[str], data: st.DataObject) -> None:
-    distances = data.draw(st.lists(st.integers(-5, 5), min_size=len(words), max_size=len(words)))
-    assert tree_from_distances(distances, words) == tree_from_distances(2.5 * np.array(distances) - 7, words)
-
-
 def test_distances_may_be_tensors_with_gradients_in_a_list_too() -> None:
     distances = torch.tensor([0.1, 0.9, 0.5], requires_grad=True)
     tree = tree_from_distances([0.1, 0.9, 0.5], ["a", "b", "c"])

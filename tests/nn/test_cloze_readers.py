@@ -1,4 +1,4 @@
-"""The readers of documents and queries against their equations, one pair at a time."""
+"""Networks that attend between the two texts of a pair, against their equations, one pair at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.pairs.pair_encoder import PairEncoder
-from treemem.nn import AttentiveReader, DeepLSTMReader, ImpatientReader
+from treemem.nn import AttentiveReader, DeepLSTMReader, ImpatientReader, WordByWordAttention
 from treemem.schedule.tree_batch import TreeBatch
 
 LENGTHS = [(5, 4), (1, 1), (5, 2), (3, 5), (2, 1)]
 BilinearReader = partial(AttentiveReader, attention="bilinear")
-READERS = [AttentiveReader, BilinearReader, ImpatientReader, DeepLSTMReader]
+READERS = [AttentiveReader, BilinearReader, ImpatientReader, DeepLSTMReader, WordByWordAttention]
 
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-10)
 
@@ -37,7 +37,7 @@ def lstm(stack: torch.nn.Module, inputs: Tensor, hidden: Tensor, cell: Tensor) -
         cell = f.sigmoid() * cell + i.sigmoid() * u.tanh()
         hidden = o.sigmoid() * cell.tanh()
         outputs.append(hidden)
-    return torch.stack(outputs), hidden, cell
+    return torch.stack(outputs) if outputs else inputs.new_zeros(0, len(hidden)), hidden, cell
 
 
 def both_ways(own: torch.nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,7 +89,22 @@ def deep(own: DeepLSTMReader, document: Tensor, query: Tensor) -> tuple[Tensor, 
     return torch.cat(last), None
 
 
-BY_HAND = {AttentiveReader: attentive, BilinearReader: bilinear, ImpatientReader: impatient, DeepLSTMReader: deep}
+def word_by_word(own: WordByWordAttention, premise: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+    readout = zero = premise.new_zeros(6)
+    memory, _, cell = lstm(own.premise, premise, zero, zero)
+    outputs, last, _ = lstm(own.hypothesis, words, zero, cell)
+    attention = premise.new_zeros(len(words), len(premise))
+    for step, hidden in enumerate(outputs):
+        query = own.of_word.weight @ hidden + own.of_readout.weight @ readout
+        scores = [own.score.weight[0] @ torch.tanh(own.of_premise.weight @ row + query) for row in memory]
+        readout = torch.tanh(own.carry.weight @ readout)
+        if scores:
+            attention[step] = torch.stack(scores).softmax(0).detach()
+            readout = readout + torch.stack(scores).softmax(0) @ memory
+    return torch.tanh(own.last_readout.weight @ readout + own.last_word.weight @ last), attention
+
+
+BY_HAND = dict(zip(READERS, [attentive, bilinear, impatient, deep, word_by_word], strict=True))
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -97,8 +112,9 @@ def test_encodings_attention_and_gradients_are_those_of_the_equations_whatever_t
     kind: Callable[..., PairEncoder],
 ) -> None:
     torch.manual_seed(0)
-    inputs = torch.randn(2 * len(LENGTHS), 6, 3, dtype=torch.float64)
-    lengths = torch.tensor(LENGTHS).flatten()
+    pairs = [*LENGTHS, *([(0, 2), (2, 0)] if kind is WordByWordAttention else [])]
+    inputs = torch.randn(2 * len(pairs), 6, 3, dtype=torch.float64)
+    lengths = torch.tensor(pairs).flatten()
     ours, theirs = encoder(kind), encoder(kind)
     padded = inputs.clone()
     padded[torch.arange(6) >= lengths[:, None]] = 1e3
@@ -106,14 +122,14 @@ def test_encodings_attention_and_gradients_are_those_of_the_equations_whatever_t
     inputs.requires_grad_()
     found = ours.read(padded, lengths, trace=True)
     expected = []
-    for pair, (words, asked) in enumerate(LENGTHS):
+    for pair, (words, asked) in enumerate(pairs):
         encoding, attention = BY_HAND[kind](theirs, inputs[2 * pair, :words], inputs[2 * pair + 1, :asked])  # type: ignore[operator]
         expected.append(encoding)
         if attention is not None:
             weights = found.trace["attention"][pair, 0]
-            row = words + 2 if kind is ImpatientReader else words + 2 + asked
+            row = words + 2 + (asked if kind in (AttentiveReader, BilinearReader) else 0)
             close(weights[row : row + len(attention), 1 : words + 1], attention.detach())
-            assert weights.sum() == pytest.approx(len(attention))
+            assert weights.sum() == pytest.approx(len(attention) if words else 0)
         tokens = [*range(1, words + 1), *range(words + 2, words + 2 + asked)]
         assert found.outputs[pair].any(1).nonzero().flatten().tolist() == tokens
     close(found.encoding, torch.stack(expected))
@@ -151,5 +167,6 @@ def test_wrong_sizes_and_batches_are_refused() -> None:
     with pytest.raises(RecipeError, match="num_layers=4 does not divide hidden_size=6"):
         DeepLSTMReader(6, VOCABULARY, num_layers=4)
     single = TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=5), VOCABULARY)
-    with pytest.raises(GraphError, match="ImpatientReader reads pairs of trees"):
-        encoder(ImpatientReader)(single)
+    for kind in (ImpatientReader, WordByWordAttention):
+        with pytest.raises(GraphError, match="reads pairs of trees"):
+            encoder(kind)(single)

@@ -12,7 +12,6 @@ from treemem.dgl_import import import_dgl
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLSTM, TreeNetwork, TreeRNN
 from treemem.ops import State
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.vocabulary import Vocabulary
 
 if not HAS_DGL:
     pytest.skip(NO_DGL, allow_module_level=True)
@@ -90,9 +89,8 @@ def unfolded(children: Children) -> tuple[Children, list[int], list[int]]:
 
 
 @pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_dag_has_the_states_and_summed_gradients_of_its_trees(network: TreeNetwork, seed: int) -> None:
-    children = random_dag(seed, 20)
+def test_a_dag_has_the_states_and_summed_gradients_of_its_trees(network: TreeNetwork) -> None:
+    children = random_dag(1, 20)
     trees, original, roots = unfolded(children)
     assert len(trees) > len(children)
     dag = TreeBatch.from_dgl(graph_of(children), allow_several_parents=True)
@@ -143,17 +141,3 @@ def test_a_dag_costs_its_nodes_and_not_its_paths() -> None:
     layer(batch, feat).root.sum().backward()
     assert feat.grad is not None
     assert feat.grad.isfinite().all()
-
-
-def test_a_labelled_dag_is_the_same_on_every_engine() -> None:
-    vocabulary = Vocabulary(["x", "y"], [("f", 1), ("add", 2)])
-    graph = dgl.graph(([0, 1, 2, 2, 3, 3], [2, 2, 3, 4, 5, 5]))  # 3 = f(2), 4 = f(2), 5 = add(3, 3)
-    graph.ndata["label"] = torch.tensor([vocabulary.labels.index(each) for each in ("x", "y", "add", "f", "f", "add")])
-    batch = TreeBatch.from_dgl(graph, vocabulary, allow_several_parents=True)
-    torch.manual_seed(0)
-    layer = StackTreeLSTM(3, vocabulary, stack_size=2).double()
-    expected = results(layer, batch, "naive")
-    assert batch.num_trees == 2
-    torch.testing.assert_close(expected["h"][3], expected["h"][4])
-    for engine in ("auto", "autograd"):
-        assert_same(results(layer, batch, engine), expected, engine)

@@ -147,25 +147,6 @@ def test_the_downward_tree_lstm_is_a_step_from_the_parent() -> None:
         torch.testing.assert_close(states[name], golden, rtol=0, atol=1e-12)
 
 
-@needs_dgl
-def test_a_graph_gives_both_ways_in_its_node_order() -> None:
-    graph = dgl.graph(([0, 5, 2, 1, 6], [4, 2, 4, 2, 3]), num_nodes=7)
-    graph.edata["position"] = torch.tensor([1, 1, 0, 0, 0])
-    feat = torch.randn(7, 2, dtype=torch.float64, requires_grad=True)
-    found = []
-    torch.manual_seed(0)
-    layer = TreeLSTM(3, input_size=2, node_features=False, arities=(1, 2), direction="both").double()
-    for engine in ENGINES:
-        layer.engine = engine
-        hidden = layer(graph, feat)
-        assert hidden.shape == (7, 6)
-        (gradient,) = torch.autograd.grad(hidden[1, 3], feat)  # on its way down, 1 hears of all leaves of its tree
-        assert gradient.abs().sum(1).nonzero().flatten().tolist() == [0, 1, 5]
-        found.append((hidden, gradient))
-    torch.testing.assert_close(found[1], found[0])
-    torch.testing.assert_close(found[2], found[0])
-
-
 @pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM])
 def test_heads_read_both_ways(layer_class: type[TreeLSTM]) -> None:
     forest = random_forest(seed=3, num_trees=6, size=12)

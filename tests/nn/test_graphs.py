@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from engine_parity import HAS_DGL, NO_DGL
-from tree_strategies import VOCABULARY, random_forest
+from tree_strategies import VOCABULARY
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import ChildOrderWarning, GraphError, RecipeError, VocabularyError
@@ -84,13 +84,6 @@ def test_a_layer_chains_with_graph_convolutions_and_trains_them() -> None:
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in before.parameters())
 
 
-def test_a_batch_of_labelled_trees_and_its_graph_agree() -> None:
-    torch.manual_seed(0)
-    layer = StackTreeLSTM(3, VOCABULARY).double()
-    batch = TreeBatch.from_forest(random_forest(seed=8, num_trees=5, size=10), VOCABULARY)
-    torch.testing.assert_close(layer(batch.graph), layer(batch).h)
-
-
 def test_graphs_that_do_not_fit_are_refused() -> None:
     layer, feat = layer_of(TreeLSTM), torch.zeros(NUM_NODES, 2)
     with pytest.raises(GraphError, match="cycle"):
@@ -117,29 +110,6 @@ def test_graphs_without_edges_are_trees_of_one_node(num_nodes: int) -> None:
         layer.engine = engine  # type: ignore[assignment]
         assert layer(graph, feat).shape == (num_nodes, 3)
     assert layer(TreeBatch.from_dgl(graph), feat).root.shape == (num_nodes, 1, 3)
-
-
-@pytest.mark.parametrize("layer_class", LAYERS)
-def test_a_layer_reads_the_features_of_every_node(layer_class: type[TreeLayer]) -> None:
-    layer = layer_of(layer_class)
-    feat = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(layer(dgl.graph(([0, 1], [2, 2])), feat)[2, 0], feat)
-    assert gradient.abs().sum(1).all()
-
-
-def test_a_node_with_several_parents_gives_its_state_to_each() -> None:
-    layer = layer_of(TreeLSTM, node_features=False)
-    graph = dgl.graph(([0, 0, 1, 2], [1, 2, 3, 3]))
-    batch = TreeBatch.from_dgl(graph, allow_several_parents=True)
-    feat = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
-    found = []
-    for engine in ("auto", "naive", "autograd"):
-        layer.engine = engine  # type: ignore[assignment]
-        states = layer(batch, feat)
-        found.append((states.h, *torch.autograd.grad(states.root.sum(), feat)))
-    torch.testing.assert_close(found[1], found[0])
-    torch.testing.assert_close(found[2], found[0])
-    torch.testing.assert_close(found[0][0][1], found[0][0][2])
 
 
 def test_only_roots_of_a_graph_are_refused() -> None:

@@ -53,18 +53,6 @@ def test_the_published_model_has_the_published_number_of_weights() -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_text_in_pieces_with_carried_state_is_the_whole_text(cell: str) -> None:
-    model = model_of(cell).eval()
-    text = [[0, 1, 2, 3, 4, 5, 1], [2, 2, 0, 5, 4, 1, 0]]
-    whole = model(TokenBatch.from_sequences(text))
-    first = model(TokenBatch.from_sequences([row[:3] for row in text]))
-    second = model(TokenBatch.from_sequences([row[3:] for row in text]).with_state(first.state))
-    assert torch.allclose(torch.cat([first.outputs, second.outputs], 1), whole.outputs, atol=1e-12)
-    for ours, theirs in zip(second.state, whole.state, strict=True):
-        assert all(torch.allclose(one, other, atol=1e-12) for one, other in zip(ours, theirs, strict=True))
-
-
-@pytest.mark.parametrize("cell", CELLS)
 def test_padding_has_no_effect(cell: str) -> None:
     model = model_of(cell).eval()
     texts = [[0, 1, 2, 3], [4, 5], [], [3]]
@@ -77,16 +65,6 @@ def test_padding_has_no_effect(cell: str) -> None:
         assert torch.allclose(together.root[row], alone.root[0], atol=1e-12)
         for ours, theirs in zip(together.state, alone.state if text else own, strict=True):
             assert all(torch.allclose(one[row], other[0], atol=1e-12) for one, other in zip(ours, theirs, strict=True))
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_padding_may_be_anything(cell: str) -> None:
-    model = model_of(cell).eval()
-    inputs, lengths = torch.randn(2, 3, 8, dtype=torch.float64), torch.tensor([2, 0])
-    anything = inputs.masked_fill(torch.arange(3)[:, None] >= lengths[:, None, None], torch.nan)
-    found, expected = model.read(anything, lengths), model.read(inputs, lengths)
-    assert torch.equal(found.outputs, expected.outputs)
-    assert torch.equal(found.encoding, expected.encoding)
 
 
 def test_words_may_have_given_vectors_of_another_width() -> None:

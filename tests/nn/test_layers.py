@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ import torch
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
-from treemem.networks.trees.stacked_linear import StackedLinear
 from treemem.nn import (
     LSTM,
     ChildSumTreeLSTM,
@@ -183,91 +183,6 @@ def test_states_are_in_node_order_and_name_what_is_missing(batch: TreeBatch) -> 
         states.S  # noqa: B018
 
 
-@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM])
-def test_an_arity_without_parameters_is_named(layer_class: type[TreeLayer]) -> None:
-    vocabulary = Vocabulary(["x"], [("f", 50_000), ("g", 2)])
-    batch = TreeBatch.from_trees([Tree("f", [Tree("x")] * 50_000)], vocabulary)
-    with pytest.raises(
-        GraphError,
-        match=r"50000 has 50000 children.* with 2 children; raise max_arity=32, or use a Child",
-    ):
-        layer_class(2, vocabulary)(batch)
-    smaller = layer_class(2, vocabulary, max_arity=1)
-    with pytest.raises(GraphError, match=r"node 2 has 2 children.* for no inner nodes; raise max_arity=1,"):
-        smaller(TreeBatch.from_trees([Tree("g", [Tree("x")] * 2)], vocabulary, share_subtrees=False))
-
-
-def test_labels_of_another_vocabulary_are_refused(batch: TreeBatch) -> None:
-    other = Vocabulary(["x"], [("f", 1)])
-    for layer in (TreeLSTM(3, other), LSTM(3, other)):
-        with pytest.raises(VocabularyError, match="another vocabulary"):
-            layer(batch)
-    same = Vocabulary.from_dict(VOCABULARY.to_dict())
-    assert TreeLSTM(3, same)(batch).root.shape == (6, 1, 3)
-
-
-def test_what_is_no_tree_is_refused() -> None:
-    for layer in (TreeLSTM(3, VOCABULARY), LSTM(3, VOCABULARY)):
-        with pytest.raises(GraphError, match="a TokenBatch, a TreeBatch, a DGLGraph or a Data of PyG, not str"):
-            layer("f(x)")
-
-
-@pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM, StackTreeRNN, StackTreeLSTM])
-def test_arities_go_without_a_vocabulary(layer_class: type[TreeLayer]) -> None:
-    for arities, message in (
-        (2, "arities must be whole numbers in a sequence, such as"),
-        ("12", "arities must be whole numbers in a sequence"),
-        ([2.0], r"arities must be a whole number, not 2\.0"),
-        ([0], "arities must be at least 1"),
-    ):
-        with pytest.raises(RecipeError, match=message):
-            layer_class(4, input_size=3, arities=arities)  # type: ignore[call-arg]
-    with pytest.raises(RecipeError, match="max_arity must be a whole number"):
-        layer_class(4, VOCABULARY, max_arity=None)  # type: ignore[call-arg]
-    with pytest.raises(RecipeError, match="arities go with a layer without a vocabulary"):
-        layer_class(4, VOCABULARY, arities=(1, 2, 3))  # type: ignore[call-arg]
-    for options in ({}, {"arities": (1, 3)}):
-        layer = layer_class(4, input_size=3, **options)
-        assert json.loads(json.dumps(layer.options)) == layer.options
-        again = layer_class(vocabulary=None, **layer.options)
-        assert again.cell.sets.arities == layer.cell.sets.arities == options.get("arities", (2,))
-
-
-def test_leaves_read_vectors_or_features() -> None:
-    with pytest.raises(RecipeError, match="embedding_size and input_size"):
-        TreeNetwork(TreeLSTM(4, VOCABULARY).cell, vocabulary=VOCABULARY, embedding_size=3, input_size=5)
-    with pytest.raises(RecipeError, match="embedding_size must be a whole number"):
-        TreeNetwork(TreeLSTM(4, VOCABULARY).cell, vocabulary=VOCABULARY, embedding_size="3")  # type: ignore[arg-type]
-
-
-def test_a_layer_needs_labels_or_features() -> None:
-    for layer_class in LAYERS:
-        with pytest.raises(RecipeError, match=f"{layer_class.__name__} needs a vocabulary, or input_size"):
-            layer_class(4)
-    with pytest.raises(RecipeError, match="shared_kinds=False needs a vocabulary"):
-        ChildSumTreeLSTM(4, input_size=2, shared_kinds=False)
-    with pytest.raises(RecipeError, match="embedding_size needs a vocabulary"):
-        TreeNetwork(TreeLSTM(4, VOCABULARY).cell, embedding_size=4)
-
-
-def test_features_that_do_not_fit_are_refused(batch: TreeBatch) -> None:
-    layer = TreeLSTM(3, VOCABULARY, input_size=2)
-    unshared = TreeBatch.from_forest(batch.forest, VOCABULARY, share_subtrees=False)  # type: ignore[arg-type]
-    nodes = unshared.num_nodes
-    with pytest.raises(GraphError, match="share_subtrees=False"):
-        layer(batch, torch.zeros(nodes, 2))
-    for feat, message in (
-        (None, "this layer reads features"),
-        (torch.zeros(nodes - 1, 2), rf"feat must be \[{nodes}, 2\], not \[{nodes - 1}, 2\]"),
-        (torch.zeros(nodes, 3), rf"feat must be \[{nodes}, 2\], not \[{nodes}, 3\]"),
-        (torch.zeros(nodes), rf"feat must be \[{nodes}, 2\], not \[{nodes}\]"),
-    ):
-        with pytest.raises(GraphError, match=message):
-            layer(unshared, feat)
-    with pytest.raises(GraphError, match="this layer takes no features"):
-        TreeLSTM(3, VOCABULARY)(unshared, torch.zeros(nodes, 2))
-
-
 def test_features_of_another_precision_are_read_in_that_of_the_layer(batch: TreeBatch) -> None:
     layer = TreeLSTM(3, VOCABULARY, input_size=2)
     unshared = TreeBatch.from_forest(batch.forest, VOCABULARY, share_subtrees=False)  # type: ignore[arg-type]
@@ -301,14 +216,6 @@ def test_two_layer_leaves_are_a_network_over_one_hot_symbols() -> None:
     torch.testing.assert_close(layer(batch).root[:, 0], torch.sigmoid(layer.leaves.second(hidden)))
 
 
-def test_stacked_linear_is_nn_linear_for_each_set() -> None:
-    module = StackedLinear(2, (3, 0, 2), 4)
-    linear = torch.nn.Linear(5, 4)
-    linear.load_state_dict({"weight": module.weight[1].detach(), "bias": module.bias[1].detach()})
-    x = torch.randn(6, 5)
-    torch.testing.assert_close(module(x, 1), linear(x))
-
-
 def test_states_that_were_looked_at_without_gradients_have_them_afterwards(batch: TreeBatch) -> None:
     layer = TreeLSTM(4, VOCABULARY)
     for without in (torch.no_grad, torch.inference_mode):
@@ -319,5 +226,70 @@ def test_states_that_were_looked_at_without_gradients_have_them_afterwards(batch
     assert states.h is states.h, "gathered once"
 
 
-def test_the_actions_of_a_stack_are_printed() -> None:
-    assert "actions of the stack: push, no_op" in repr(StackTreeLSTM(3, EQUATIONS, no_pop=True))
+def trees_of(*trees: Tree | str, vocabulary: Vocabulary = VOCABULARY, **options: Any) -> TreeBatch:
+    return TreeBatch.from_trees([*trees], vocabulary, **options)
+
+
+WIDE = Vocabulary(["x"], [("f", 50_000), ("g", 2)])
+FEW = trees_of(Tree("g", [Tree("x")]), share_subtrees=False)
+CELL = TreeLSTM(4, VOCABULARY).cell
+REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
+    *(
+        (lambda layer=layer: layer(2, WIDE)(wide()), GraphError, "50000 has 50000 children.* raise max_arity=32")
+        for layer in (TreeRNN, TreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM)
+    ),
+    (lambda: TreeRNN(2, WIDE, max_arity=1)(pair()), GraphError, "node 2 has 2 children.* raise max_arity=1,"),
+    (lambda: TreeLSTM(3, OTHER)(FEW), VocabularyError, "another vocabulary"),
+    (lambda: LSTM(3, OTHER)(FEW), VocabularyError, "another vocabulary"),
+    (lambda: TreeLSTM(3, VOCABULARY)("f(x)"), GraphError, "a DGLGraph or a Data of PyG, not str"),
+    (lambda: LSTM(3, VOCABULARY)("f(x)"), GraphError, "a DGLGraph or a Data of PyG, not str"),
+    (lambda: TreeRNN(4, input_size=3, arities=2), RecipeError, "arities must be whole numbers in a sequence"),
+    (lambda: TreeRNN(4, input_size=3, arities="12"), RecipeError, "arities must be whole numbers in a sequence"),
+    (lambda: TreeRNN(4, input_size=3, arities=[2.0]), RecipeError, r"arities must be a whole number, not 2\.0"),
+    (lambda: TreeRNN(4, input_size=3, arities=[0]), RecipeError, "arities must be at least 1"),
+    (lambda: TreeRNN(4, VOCABULARY, max_arity=None), RecipeError, "max_arity must be a whole number"),
+    (lambda: TreeRNN(4, VOCABULARY, arities=(1, 2)), RecipeError, "arities go with a layer without a vocabulary"),
+    (lambda: network_of(embedding_size=3, input_size=5), RecipeError, "embedding_size and input_size"),
+    (lambda: network_of(embedding_size="3"), RecipeError, "embedding_size must be a whole number"),
+    *((lambda layer=layer: layer(4), RecipeError, "needs a vocabulary, or input_size") for layer in LAYERS),
+    (lambda: ChildSumTreeLSTM(4, input_size=2, shared_kinds=False), RecipeError, "shared_kinds=False needs a vocabul"),
+    (lambda: TreeNetwork(CELL, embedding_size=4), RecipeError, "embedding_size needs a vocabulary"),
+    (lambda: reader()(trees_of("(g x)"), torch.zeros(2, 2)), GraphError, "share_subtrees=False"),
+    (lambda: reader()(FEW), GraphError, "this layer reads features"),
+    (lambda: reader()(FEW, torch.zeros(1, 2)), GraphError, r"feat must be \[2, 2\], not \[1, 2\]"),
+    (lambda: reader()(FEW, torch.zeros(2, 3)), GraphError, r"feat must be \[2, 2\], not \[2, 3\]"),
+    (lambda: reader()(FEW, torch.zeros(2)), GraphError, r"feat must be \[2, 2\], not \[2\]"),
+    (lambda: TreeLSTM(3, VOCABULARY)(FEW, torch.zeros(2, 2)), GraphError, "this layer takes no features"),
+]
+OTHER = Vocabulary(["x"], [("f", 1)])
+
+
+def wide() -> TreeBatch:
+    return trees_of(Tree("f", [Tree("x")] * 50_000), vocabulary=WIDE)
+
+
+def pair() -> TreeBatch:
+    return trees_of(Tree("g", [Tree("x")] * 2), vocabulary=WIDE, share_subtrees=False)
+
+
+def network_of(**options: Any) -> TreeNetwork:
+    return TreeNetwork(CELL, vocabulary=VOCABULARY, **options)
+
+
+def reader() -> TreeLSTM:
+    return TreeLSTM(3, VOCABULARY, input_size=2)
+
+
+@pytest.mark.parametrize(("run", "error", "words"), REFUSED)
+def test_what_does_not_fit_is_refused(run: Callable[[], object], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        run()
+
+
+def test_arities_are_options_like_others() -> None:
+    for options in ({}, {"arities": (1, 3)}):
+        layer = TreeLSTM(4, input_size=3, **options)
+        again = TreeLSTM(vocabulary=None, **json.loads(json.dumps(layer.options)))
+        assert again.cell.sets.arities == layer.cell.sets.arities == options.get("arities", (2,))
+    same = Vocabulary.from_dict(VOCABULARY.to_dict())
+    assert TreeLSTM(3, same)(FEW).root.shape == (1, 1, 3)

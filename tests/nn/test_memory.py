@@ -109,7 +109,7 @@ def test_hard_actions_make_a_list_with_a_head(actions: list[str]) -> None:
 
 @pytest.mark.parametrize("read_strength", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize(("memory_class", "end"), ONE_ENDED)
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), quarters=st.booleans())
 def test_whole_sequences_steps_and_equations_are_equal_with_their_gradients(
     memory_class: type[NeuralStack | NeuralQueue], end: End, read_strength: float, seed: int, quarters: bool
@@ -130,13 +130,6 @@ def test_whole_sequences_steps_and_equations_are_equal_with_their_gradients(
     expected = results(lambda *given: naive_run(*given, end, read_strength)[0])
     for run in (memory, lambda *given: run_by_steps(memory, *given)):
         torch.testing.assert_close(results(run), expected, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize(("memory_class", "end"), ONE_ENDED)
-def test_gradients_are_those_of_finite_differences(memory_class: type[NeuralStack | NeuralQueue], end: End) -> None:
-    torch.manual_seed(0)
-    value, push, pop = torch.randn(2, 6, 3), torch.rand(2, 6), torch.rand(2, 6)
-    assert torch.autograd.gradcheck(memory_class(), [each.double().requires_grad_() for each in (value, push, pop)])
 
 
 def test_a_state_can_be_gone_on_from_twice() -> None:
@@ -163,7 +156,7 @@ def test_values_are_kept_once_for_all_steps() -> None:
     assert len(kept) == 7, "of 8, 16, ... 512 items"
 
 
-@pytest.mark.parametrize("memory", ["stack", "queue", "deque", "superposition", "list", "register", "nondeterministic"])
+@pytest.mark.parametrize("memory", ["stack", "list", "register", "nondeterministic"])
 def test_a_memory_learns_in_mixed_precision(memory: Any) -> None:
     torch.manual_seed(0)
     network = MemoryRNN(8, VOCABULARY, memory=memory, memory_size=4)

@@ -2,55 +2,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from engine_parity import assert_same
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.errors import GraphError
-from treemem.networks.parsers.on_lstm.equations import OnLSTMWeights
 from treemem.networks.parsers.on_lstm.layer import OnLSTMStack
-from treemem.networks.parsers.on_lstm.run import on_lstm
 from treemem.networks.sequences.locked_dropout import locked_dropout
 from treemem.nn import ONLSTM
 from treemem.schedule.tree_batch import TreeBatch
-
-LENGTHS = [(4, 0, 6, 1, 6, 2), (3, 3), (0, 0), (), (1,)]
-
-
-def run(
-    engine: SequenceEngine, lengths: tuple[int, ...], dtype: torch.dtype, hidden_size: int = 12, chunk_size: int = 3
-) -> dict[str, torch.Tensor]:
-    """Every output, and the gradient of every argument of a loss that reads them all."""
-    torch.manual_seed(1)
-    num_blocks = 2 * (hidden_size // chunk_size) + 4 * hidden_size
-    shapes = {
-        "input_weight": (num_blocks, 5),
-        "input_bias": (num_blocks,),
-        "hidden_weight": (num_blocks, hidden_size),
-        "hidden_bias": (num_blocks,),
-        "inputs": (len(lengths), max(lengths, default=0) + 1, 5),
-        "hidden": (len(lengths), hidden_size),
-        "cell": (len(lengths), hidden_size),
-    }
-    drawn = {name: (torch.randn(shape).double() / 2).to(dtype).requires_grad_() for name, shape in shapes.items()}
-    weights = OnLSTMWeights(*(drawn[name] for name in OnLSTMWeights._fields))
-    many = torch.tensor(lengths, dtype=torch.int64)
-    outputs = on_lstm(drawn["inputs"], many, drawn["hidden"], drawn["cell"], weights, chunk_size, engine)
-    differentiable = (outputs.h, outputs.hidden, outputs.cell)
-    loss = sum((value * torch.cos(torch.arange(value.numel())).view(value.shape)).sum() for value in differentiable)
-    torch.as_tensor(loss).backward()
-    gradients = {f"gradient of {name}": value.grad for name, value in drawn.items()}
-    return {name: value.detach() for name, value in (outputs._asdict() | gradients).items() if value is not None}
-
-
-@pytest.mark.usefixtures("unset_memory_is_nan")
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_the_fused_engine_equals_the_loop_on_every_output_and_gradient(
-    lengths: tuple[int, ...], dtype: torch.dtype
-) -> None:
-    for sizes in ((12, 3), (6, 1), (8, 4)):
-        assert_same(run("fused", lengths, dtype, *sizes), run("naive", lengths, dtype, *sizes), f"{lengths}, {sizes}")
 
 
 @pytest.mark.usefixtures("unset_memory_is_nan")
@@ -65,40 +24,6 @@ def test_without_gradients_the_outputs_are_the_same() -> None:
     for layer, wanted in zip(found.layers, expected.layers, strict=True):
         for name, value in layer._asdict().items():
             assert torch.equal(value, getattr(wanted, name)), name
-
-
-def test_gradients_pass_gradcheck() -> None:
-    torch.manual_seed(0)
-    stack = OnLSTMStack(2, [4, 2], chunk_size=1).double()
-    inputs = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
-    names, parameters = zip(*stack.named_parameters(), strict=True)
-
-    def last(values: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-        arguments = (values, torch.tensor([2, 3, 1]))
-        return torch.func.functional_call(stack, dict(zip(names, weights, strict=True)), arguments).h
-
-    assert torch.autograd.gradcheck(last, (inputs, *parameters))
-
-
-@pytest.mark.parametrize("engine", ["fused", "naive"])
-def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(engine: SequenceEngine) -> None:
-    torch.manual_seed(0)
-    encoder = ONLSTM(6, VOCABULARY, num_layers=2, chunk_size=2, engine=engine).double()
-    lengths = torch.tensor([3, 0, 5, 1])
-    inputs = torch.randn(4, 6, 6, dtype=torch.float64)
-    inputs[torch.arange(6) >= lengths[:, None]] = torch.nan
-    together = encoder.read(inputs, lengths, trace=True)
-    for index, length in enumerate(lengths.tolist()):
-        alone = encoder.read(inputs[index : index + 1, :length], lengths[index : index + 1], trace=True)
-        torch.testing.assert_close(together.encoding[index], alone.encoding[0])
-        torch.testing.assert_close(together.outputs[index, :length], alone.outputs[0])
-        assert not together.outputs[index, length:].any()
-        for name in ("forget_distance", "input_distance"):
-            torch.testing.assert_close(together.trace[name][index, :, :length], alone.trace[name][0])
-            assert not together.trace[name][index, :, length:].any()
-    assert not together.encoding[1].any(), "an empty sequence has the encoding zero"
-    together.encoding.sum().backward()
-    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in encoder.parameters())
 
 
 def test_a_run_goes_on_where_another_ended() -> None:
@@ -128,13 +53,6 @@ def test_a_state_of_other_sequences_or_layers_is_refused(engine: SequenceEngine)
             stack(inputs, state=state)
     with pytest.raises(GraphError, match=r"inputs must be \[sequences, longest, 5\], not \[4, 3, 6\]"):
         stack(torch.zeros(4, 3, 6))
-
-
-def test_a_second_derivative_is_refused() -> None:
-    stack, inputs = OnLSTMStack(5, [6], chunk_size=2), torch.zeros(4, 3, 5, requires_grad=True)
-    (gradient,) = torch.autograd.grad(stack(inputs).h.sum(), inputs, create_graph=True)
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        gradient.sum().backward()
 
 
 def test_the_trace_tells_the_master_gates_of_all_layers() -> None:

@@ -33,24 +33,6 @@ def new_inputs(sequences: int, longest: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(sequences, longest, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("options", VARIANTS)
-def test_a_sequence_is_read_alike_alone_and_among_longer_and_shorter_ones(options: dict[str, Any]) -> None:
-    layer = new_layer(**options)
-    forest = random_forest(seed=3, num_trees=7, size=12)
-    together = layer(TreeBatch.from_forest(forest, VOCABULARY), trace=True)
-    assert together.root.shape == (7, 1, layer.hidden_size)
-    for index, tree in enumerate(forest):
-        alone = layer(TreeBatch.from_trees([tree], VOCABULARY), trace=True)
-        length = int(together.lengths[index])
-        torch.testing.assert_close(together.root[index], alone.root[0])
-        torch.testing.assert_close(together.h[index, :length], alone.h[0])
-        assert not together.h[index, length:].any()
-        assert together.trace.keys() == alone.trace.keys()
-        for name, values in together.trace.items():
-            torch.testing.assert_close(values[index, :length], alone.trace[name][0])
-            assert not values[index, length:].any()
-
-
 def test_with_the_published_left_padding_only_the_longest_are_read_as_if_alone() -> None:
     inputs, lengths = new_inputs(3, 6), torch.tensor([6, 4, 6])
     layer, alone = new_layer(padding="left"), new_layer()
@@ -171,43 +153,10 @@ def test_the_last_slot_holds_the_output_at_every_token_and_slots_after_the_end_a
             assert not value[sequence, length:].any()
 
 
-@pytest.mark.parametrize("padding", ["right", "right flipped", "left"])
-@pytest.mark.parametrize("options", VARIANTS)
-def test_an_empty_sequence_has_the_encoding_zero_and_changes_no_other(options: dict[str, Any], padding: str) -> None:
-    layer = new_layer(padding=padding, **options)
-    inputs = new_inputs(3, 4)
-    reading = layer.read(inputs, torch.tensor([2, 0, 4]), trace=True)
-    others = layer.read(inputs[[0, 2]], torch.tensor([2, 4]), trace=True)
-    torch.testing.assert_close(reading.encoding[[0, 2]], others.encoding)
-    torch.testing.assert_close(reading.outputs[[0, 2]], others.outputs)
-    assert not reading.encoding[1].any()
-    assert not reading.outputs[1].any()
-    nothing = layer.read(inputs, torch.zeros(3, dtype=torch.int64), trace=True)
-    assert nothing.encoding.shape == (3, layer.hidden_size)
-    assert not nothing.encoding.any()
-    assert not nothing.trace["pointers"].any()
-    assert layer.read(inputs[:, :0], torch.zeros(3, dtype=torch.int64)).outputs.shape == (3, 0, layer.hidden_size)
-    empty = layer(TreeBatch.from_trees([], VOCABULARY, trees_per_example=2), trace=True)
-    assert empty.root.shape == (0, 2, layer.hidden_size)
-
-
 def test_the_encoder_for_logic_has_as_many_parameters_as_published() -> None:
     for size, published in ((200, 1_083_601), (128, 444_673)):
         maps = OrderedMemory(size, VOCABULARY).forward_memory
         assert sum(parameter.numel() for parameter in maps.parameters()) == published
-
-
-@pytest.mark.parametrize("options", VARIANTS)
-def test_products_in_half_precision_leave_states_in_single(options: dict[str, Any]) -> None:
-    layer = new_layer(**options).float()
-    inputs, lengths = new_inputs(3, 6).float(), torch.tensor([6, 2, 4])
-    exact = layer.read(inputs, lengths).encoding
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = layer.read(inputs, lengths, trace=True)
-    assert found.encoding.dtype == found.outputs.dtype == found.trace["pointers"].dtype == torch.float32
-    torch.testing.assert_close(found.encoding, exact, rtol=0, atol=0.1)
-    found.encoding.sum().backward()
-    assert all(parameter.grad is not None for parameter in layer.forward_memory.parameters())
 
 
 def test_the_score_of_the_paper_is_recorded_and_loaded(tmp_path: Path) -> None:

@@ -37,22 +37,6 @@ def test_a_difference_within_the_resolution_closes_a_slot_in_part() -> None:
     torch.testing.assert_close(gates[0, 1], torch.tensor([1.0, 0.8]).double())
 
 
-@pytest.mark.parametrize("options", [{}, {"hard": False, "residual_blocks": 1, "num_layers": 1}], ids=str)
-def test_a_text_in_pieces_with_carried_state_is_the_whole_text(options: dict[str, Any]) -> None:
-    model = model_of(**options).eval()
-    text = [[0, 1, 2, 3, 4, 5, 1], [2, 2, 0, 5, 4, 1, 0]]
-    whole = model(TokenBatch.from_sequences(text))
-    state, outputs = None, []
-    for part in (slice(1), slice(1, 5), slice(5, 7)):
-        batch = TokenBatch.from_sequences([row[part] for row in text])
-        found = model(batch if state is None else batch.with_state(state))
-        state = found.state
-        outputs.append(found.outputs)
-    torch.testing.assert_close(torch.cat(outputs, 1), whole.outputs)
-    for ours, theirs in zip(state, whole.state, strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 def test_padding_has_no_effect() -> None:
     model = model_of().eval()
     texts = [[0, 1, 2, 3], [4, 5], [], [3]]

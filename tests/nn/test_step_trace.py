@@ -93,21 +93,6 @@ def test_stacks_and_outputs_follow_from_the_traced_gates(options: dict[str, Any]
         equal(states.h[node], gates["output"] * torch.tanh(reading))
 
 
-@pytest.mark.parametrize("node_features", [False, True])
-def test_gates_of_leaves_with_features_are_traced_too(node_features: bool) -> None:
-    torch.manual_seed(2)
-    layer = StackTreeLSTM(HIDDEN, VOCABULARY, input_size=2, node_features=node_features).double()
-    batch = batch_of(shared=False)
-    states = layer(batch, torch.randn(batch.num_nodes, 2, dtype=torch.float64), trace=True)
-    for node, children in enumerate(CHILDREN):
-        gates = {name: value[node] for name, value in states.trace.items()}
-        merged = torch.zeros(5, HIDDEN, dtype=torch.float64)
-        for i, child in enumerate(children):
-            merged = merged + gates["forget"][i] * states.S[child]
-        equal(states.S[node], stack_of(gates, merged, False))
-        equal(states.h[node], gates["output"] * torch.tanh(states.S[node, 0]))
-
-
 @pytest.mark.parametrize("layer_class", [TreeLSTM, ChildSumTreeLSTM])
 def test_cells_of_a_tree_lstm_follow_from_the_traced_gates(layer_class: type[TreeLayer]) -> None:
     torch.manual_seed(3)

@@ -116,22 +116,6 @@ def test_the_trace_tells_what_each_position_attends_to(joint: bool) -> None:
             torch.testing.assert_close(found[:, :length, :length], reference(encoder, sequence)[1])
 
 
-def test_a_joint_encoder_gives_one_encoding_for_each_example_whatever_the_others() -> None:
-    torch.manual_seed(0)
-    encoder = Transformer(6, VOCABULARY, **SMALL, joint=True).double().eval()
-    forest = random_forest(seed=3, num_trees=6, size=12)
-    together = encoder(TreeBatch.from_forest(forest, VOCABULARY, trees_per_example=2))
-    assert together.root.shape == (3, 1, 6)
-    for pair in range(3):
-        alone = encoder(TreeBatch.from_forest(forest[2 * pair : 2 * pair + 2], VOCABULARY, trees_per_example=2))
-        torch.testing.assert_close(together.root[pair], alone.root[0])
-        assert int(together.lengths[pair]) == int(alone.lengths[0]) == alone.h.shape[1]
-        torch.testing.assert_close(together.h[pair, : alone.h.shape[1]], alone.h[0])
-        torch.testing.assert_close(alone.h[0, -1], alone.root[0, 0])
-    nothing = encoder(TreeBatch.from_trees([], VOCABULARY, trees_per_example=2), trace=True)
-    assert nothing.root.shape == (0, 1, 6)
-
-
 def test_a_joint_encoder_refuses_examples_that_are_no_pairs() -> None:
     encoder = Transformer(6, VOCABULARY, **SMALL, joint=True)
     forest = random_forest(seed=3, num_trees=6, size=12)
@@ -174,13 +158,6 @@ def test_marks_start_as_the_vectors_of_tokens_do_at_first_and_after_a_reset() ->
             for vectors in (encoder.embedding, encoder.marks):
                 assert vectors is not None
                 assert least < float(vectors.weight.detach().abs().max()) <= most
-
-
-def test_gradients_pass_gradcheck() -> None:
-    torch.manual_seed(0)
-    encoder = Transformer(2, VOCABULARY, num_layers=1, num_heads=1, feedforward_size=3, norm_first=True).double()
-    inputs = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 3, 1]))[:2], inputs)
 
 
 def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:

@@ -6,10 +6,9 @@ import pytest
 import torch
 from attention_reference import fixed_weights, gradients, normalized, reference_layer, sine_and_cosine
 from engine_parity import assert_same
-from tree_strategies import VOCABULARY, random_forest
+from tree_strategies import VOCABULARY
 
 from treemem.nn import UniversalTransformer
-from treemem.schedule.tree_batch import TreeBatch
 
 SMALL: dict[str, Any] = {"num_steps": 5, "num_heads": 2, "feedforward_size": 5}
 LENGTHS = torch.tensor([4, 1, 0, 6])
@@ -130,17 +129,6 @@ def test_the_ponder_loss_is_the_sum_of_the_ponder_times_and_the_number_of_positi
     assert not UniversalTransformer(6, VOCABULARY, num_heads=2).double().read(random_inputs(), LENGTHS).auxiliary_losses
 
 
-def test_what_others_are_in_the_batch_changes_no_ponder_time() -> None:
-    encoder = halting_at_different_steps()
-    batch = TreeBatch.from_forest(forest := random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
-    together = encoder(batch, trace=True)
-    for row, tree in enumerate(forest):
-        alone = encoder(TreeBatch.from_trees([tree], VOCABULARY), trace=True)
-        length = alone.trace["ponder"].shape[1]
-        torch.testing.assert_close(together.trace["ponder"][row, :length], alone.trace["ponder"][0])
-        torch.testing.assert_close(together.root[row], alone.root[0])
-
-
 @pytest.mark.parametrize("act", [False, True])
 def test_a_pair_is_read_as_one_sequence_with_its_marks(act: bool) -> None:
     torch.manual_seed(0)
@@ -167,12 +155,3 @@ def test_a_pair_is_read_as_one_sequence_with_its_marks(act: bool) -> None:
     expected = torch.stack(wanted)
     found = {"encoding": reading.encoding.detach(), **gradients(encoder, fixed_weights(reading.encoding))}
     assert_same(found, {"encoding": expected.detach(), **gradients(encoder, fixed_weights(expected))}, "joint")
-
-
-def test_gradients_pass_gradcheck() -> None:
-    torch.manual_seed(0)
-    encoder = UniversalTransformer(
-        2, VOCABULARY, num_steps=2, num_heads=1, feedforward_size=3, norm_first=True, act=True
-    ).double()
-    inputs = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda value: encoder.read(value, torch.tensor([2, 3, 1]))[:2], inputs)

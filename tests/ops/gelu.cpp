@@ -1,4 +1,4 @@
-// The function of activation.h, for test_gated_levels.py.
+// The function of activation.h, for test_gelu.py.
 #include "activation.h"
 #include "errors.h"
 

@@ -1,20 +1,11 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
-from treemem.engines.activation import activation, checked_activation
-from treemem.errors import RecipeError
+from treemem.engines.activation import activation
 
 
 def test_an_elu_is_the_argument_or_its_exponential_less_one() -> None:
     argument = torch.tensor([-2.0, -0.5, 0.0, 0.5], dtype=torch.float64)
     expected = torch.tensor([-0.8646647167633873, -0.3934693402873666, 0.0, 0.5], dtype=torch.float64)
     torch.testing.assert_close(activation("elu")(argument), expected, rtol=0, atol=1e-15)
-
-
-def test_a_name_that_no_activation_has_is_refused_with_the_near_ones() -> None:
-    assert checked_activation("elu") == "elu"
-    for check in (activation, checked_activation):
-        with pytest.raises(RecipeError, match=r"'rleu' is none of sigmoid, tanh, relu, elu; did you mean relu"):
-            check("rleu")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from ordered_memory_runs import SIZE, new_inputs, new_maps, results
 
 from treemem import native
 from treemem.native import compile_mode
-from treemem.native.threads import torch_threads
 from treemem.networks.parsers.ordered_memory.equations import Dropouts, Problem
 from treemem.networks.parsers.ordered_memory.layer import OrderedMemoryCell, OrderedMemoryScore
 from treemem.networks.parsers.ordered_memory.native import fused
@@ -21,7 +19,6 @@ from treemem.networks.parsers.ordered_memory.run import ordered_memory
 from treemem.ops import compile_steps
 
 pytestmark = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
-LENGTHS = [1 + 7 * index % 11 for index in range(40)]
 
 
 @pytest.fixture
@@ -49,17 +46,6 @@ def test_it_is_used_where_it_can_be() -> None:
         assert not is_fused(inputs)
 
 
-@pytest.mark.usefixtures("unset_memory_is_nan")
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize(("cell", "score"), [("gated", "layer_norm"), ("rnn", "tanh")])
-def test_threads_take_sequences_and_change_nothing(
-    cell: OrderedMemoryCell, score: OrderedMemoryScore, threads: int
-) -> None:
-    maps, inputs = new_maps(cell, sharpness=5.0, score=score), new_inputs(LENGTHS)
-    with torch_threads(threads):
-        assert_same(results(maps, inputs, LENGTHS, 6, "fused"), results(maps, inputs, LENGTHS, 6, "naive"), "")
-
-
 @pytest.mark.parametrize(("cell", "score"), [("gated", "layer_norm"), ("rnn", "tanh")])
 def test_gradients_with_dropout_are_those_of_the_same_masks(cell: OrderedMemoryCell, score: OrderedMemoryScore) -> None:
     maps, lengths = new_maps(cell, score=score), torch.tensor([4, 2])
@@ -69,7 +55,7 @@ def test_gradients_with_dropout_are_those_of_the_same_masks(cell: OrderedMemoryC
         torch.manual_seed(3)
         return ordered_memory(values, lengths, maps.weights(), 3, dropouts=Dropouts(0.4, 0.3)).outputs
 
-    assert torch.autograd.gradcheck(run, (inputs, *maps.parameters()))
+    assert torch.autograd.gradcheck(run, (inputs, *maps.parameters()), fast_mode=True)
 
 
 def test_dropout_has_its_rate_and_its_mean() -> None:
@@ -89,24 +75,6 @@ def test_dropout_has_its_rate_and_its_mean() -> None:
         torch.testing.assert_close(*means, rtol=0, atol=0.08)
 
 
-def test_a_second_backward_pass_gives_the_same_gradients() -> None:
-    maps, inputs = new_maps(), new_inputs(LENGTHS)
-    steps = ordered_memory(inputs, torch.tensor(LENGTHS), maps.weights(), 6, dropouts=Dropouts(0.2, 0.2))
-    first, second = (
-        torch.autograd.grad(steps.outputs.sin().sum(), [*maps.parameters()], retain_graph=True) for _ in range(2)
-    )
-    for a, b in zip(first, second, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=0)
-
-
-def test_there_is_no_second_derivative() -> None:
-    maps, inputs = new_maps(), new_inputs([3]).requires_grad_()
-    outputs = ordered_memory(inputs, torch.tensor([3]), maps.weights(), 3).outputs
-    (gradient,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"no second derivative; set layer\.engine to 'naive'"):
-        gradient.sum().backward()
-
-
 @pytest.mark.parametrize("engine", ["fused", "naive"])
 def test_skipping_slots_hardly_changes_anything(engine: str) -> None:
     lengths = [30] * 8
@@ -119,20 +87,6 @@ def test_skipping_slots_hardly_changes_anything(engine: str) -> None:
         gradients = [torch.autograd.grad(each.outputs.mean(), parameters) for each in (found, expected)]
         for name, *pair in zip(names, *gradients, strict=True):
             torch.testing.assert_close(*pair, rtol=0, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
-
-
-def test_a_compiled_library_is_kept_for_other_processes_and_installations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_library: None, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    elsewhere = shutil.copytree(Path(native.__file__).parent, tmp_path / "elsewhere")
-    with caplog.at_level("INFO"):
-        assert is_fused(new_inputs([3])[0])
-        native._library.cache_clear()
-        monkeypatch.setattr(native, "__file__", str(elsewhere / "__init__.py"))
-        assert is_fused(new_inputs([3])[0])
-    assert [record.message[:23] for record in caplog.records] == ["compiled ordered_memory"]
-    assert len(list((tmp_path / "cache").rglob("*.so"))) == 1
 
 
 @pytest.mark.parametrize("name", ["gcc", "clang"])

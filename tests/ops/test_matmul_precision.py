@@ -81,22 +81,8 @@ def test_a_product_of_any_shape_is_as_exact_as_asked(precision: str) -> None:
         assert worst > ERRORS["highest"], "or it is not used"
 
 
-@pytest.mark.parametrize("precision", ERRORS)
-@pytest.mark.parametrize(
-    "network",
-    [
-        "OrderedMemory",
-        "ONLSTM",
-        "LSTM",
-        "MemoryRNN",
-        "TreeRNN",
-        "TreeLSTM",
-        "TreeCell",
-        "StackTreeLSTM",
-        "ChildSumTreeLSTM",
-    ],
-)
-def test_networks_and_their_gradients_are_as_exact_as_asked(network: str, precision: str) -> None:
+@pytest.mark.parametrize("network", ["OrderedMemory", "ONLSTM", "MemoryRNN", "TreeLSTM"])
+def test_networks_and_their_gradients_are_as_exact_as_asked(network: str) -> None:
     torch.manual_seed(0)
     encoder = NetworkConfig(network, {"hidden_size": 20}).build(VOCABULARY)
     batch = TreeBatch.from_forest(random_forest(seed=7, num_trees=150, size=20), VOCABULARY)
@@ -109,13 +95,13 @@ def test_networks_and_their_gradients_are_as_exact_as_asked(network: str, precis
         gradients = [each.grad.clone() for each in encoder.parameters() if each.grad is not None]
         return [encoding.detach(), *gradients]
 
-    exact, found = results("highest"), results(precision)
+    exact, found = results("highest"), results("medium")
     least = 0.01 * max(float(each.norm()) for each in exact)  # some gradients are 0 but for rounding
     errors = [
         float((one - other).norm()) / (float(other.norm()) + least) for one, other in zip(found, exact, strict=True)
     ]
-    assert max(errors) <= {"highest": 0, "high": 1e-4, "medium": 0.05}[precision]
-    if parts(precision):
+    assert max(errors) <= 0.05
+    if parts("medium"):
         assert max(errors) > 0, "or it is not used"
 
 

@@ -213,10 +213,3 @@ def test_nothing_is_read_if_no_run_is_left() -> None:
         assert logarithm[1].isfinite().all()
         loss = logarithm.exp().square().sum() + mean.sum()
         assert all(bool(each.isfinite().all()) for each in torch.autograd.grad(loss, weights))
-
-
-def test_single_precision_holds_over_many_steps() -> None:
-    weights = drawn(1, 60, 2, 3, 0, scale=8.0)
-    expected = by_steps(weights, torch.zeros(0, dtype=torch.float64))[0].exp()
-    single = Weights(*(each.float() for each in weights))
-    torch.testing.assert_close(by_steps(single, torch.zeros(0))[0].exp().double(), expected, rtol=0, atol=1e-3)

@@ -104,24 +104,6 @@ def test_soft_writes_by_hand() -> None:
     assert found.flatten().tolist() == [4 * 0.875 + 2, 2 * 0.75 + 4]
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_gradients_of_addressing_are_correct(similarity: Similarity) -> None:
-    arguments = [random(2, 3), random(2, 4, 3), random(2), random(2, 4), random(2), random(2, 3), 1 + random(2)]
-
-    def weights(key, rows, sharpness, last, gate, shifts, power):  # type: ignore[no-untyped-def]
-        return location_weights(content_weights(key, rows, sharpness, similarity), last, gate, shifts, power)
-
-    assert torch.autograd.gradcheck(weights, [argument.requires_grad_() for argument in arguments])
-
-
-def test_gradients_of_reading_and_writing_are_correct() -> None:
-    arguments = [random(2, 4, 3, seed=1), random(2, 4), random(2, 3), random(2, 3, seed=2)]
-    arguments = [argument.requires_grad_() for argument in arguments]
-    assert torch.autograd.gradcheck(convex_write, arguments[:3])
-    assert torch.autograd.gradcheck(erase_and_add, arguments)
-    assert torch.autograd.gradcheck(read_rows, arguments[:2])
-
-
 def test_straight_through_is_one_hot_with_the_soft_gradient() -> None:
     logits, rows = random(3, 5).requires_grad_(), random(3, 5, 2, seed=1)
     hard = straight_through(logits.softmax(-1))

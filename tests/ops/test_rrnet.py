@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from engine_parity import assert_same
-from ops.test_spinn import ENGINES, LENGTHS, TREES_OF_FOUR, uniform_of
+from ops.test_spinn import ENGINES, LENGTHS, uniform_of
 from torch import Tensor
 
 from treemem.engines.affine import Affine
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.networks.parsers.rrnet.run import PolicyWeights, RRNetWeights, run_rrnet
 from treemem.networks.parsers.spinn.equations import Policy
-from treemem.networks.parsers.spinn.run import policy_steps
 
 SIZE, HIDDEN = 4, 3
 
@@ -63,9 +62,8 @@ def run(lengths: tuple[int, ...], engine: SequenceEngine, seed: int, sort: str) 
 @pytest.mark.parametrize("sort", ["given", "given, policy", "greedy", "sampled"])
 def test_the_fused_engine_equals_the_naive_one(sort: str, lengths: tuple[int, ...]) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
-    for seed in range(3):
-        expected, found = (run(lengths, engine, seed, sort) for engine in ENGINES)
-        assert_same(found, expected, f"seed {seed}")
+    expected, found = (run(lengths, engine, 0, sort) for engine in ENGINES)
+    assert_same(found, expected, "")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -90,21 +88,3 @@ def test_a_constituent_is_read_like_a_token_from_the_state_before_it() -> None:
     again = torch.cat([inputs[:, :1], inner[:, None, :SIZE]], 1)
     flat = run_rrnet(again, torch.tensor([2]), weights(own), given=torch.tensor([[0, 0, 1]])).roots
     torch.testing.assert_close(found.roots, flat)
-
-
-@pytest.mark.parametrize("baseline", [0.0, 1.7])
-def test_the_credited_steps_give_the_gradient_of_the_expected_reward(baseline: float) -> None:
-    """The expectation over all trees of four leaves, each with a reward of its own."""
-    own = [each.requires_grad_() for each in tensors()]
-    lengths = torch.full((5,), 4)
-    inputs = inputs_of((4,), longer=0).expand(5, -1, -1)
-    found = run_rrnet(inputs, lengths, weights(own), given=torch.tensor(TREES_OF_FOUR))
-    steps = policy_steps(found, lengths, 0.8)
-    log_probability = (steps.log_probability * steps.free).sum(1)
-    probability = log_probability.exp()
-    torch.testing.assert_close(probability.sum(), torch.ones(()).double())
-    reward = torch.tensor([1.0, -0.5, 2.0, 0.3, 0.9]).double()
-    exact = torch.autograd.grad((probability * reward).sum(), own, retain_graph=True)
-    estimate = (probability.detach() * (reward - baseline) * log_probability).sum()
-    for ours, expected in zip(torch.autograd.grad(estimate, own), exact, strict=True):
-        torch.testing.assert_close(ours, expected)

@@ -13,14 +13,13 @@ from torch import Tensor
 from treemem.engines.affine import Affine
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.native import compile_mode
-from treemem.native.threads import torch_threads
 from treemem.networks.parsers.spinn.batched import normalised
 from treemem.networks.parsers.spinn.equations import Policy, SPINNWeights, TrackerWeights
 from treemem.networks.parsers.spinn.run import policy_steps, run_transitions, transition_actions
 from treemem.ops import compile_steps
 
 SIZE, TRACKER = 4, 3
-LENGTHS = [(5, 1, 9, 0, 2, 3), (4, 4), (2,), (1, 1), (0, 0), ()]
+LENGTHS = [(5, 1, 9, 0, 2, 3), (1, 1), ()]
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 LANGUAGES = ["torch", pytest.param("C++", marks=pytest.mark.skipif(not compile_mode.compiler(), reason="no compiler"))]
 
@@ -89,17 +88,13 @@ def run(
 @pytest.mark.usefixtures("unset_memory_is_nan")
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("sort", ["given", "given, tracker", "greedy", "sampled"])
-@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_fused_engine_equals_the_naive_one(
-    language: str, threads: int, sort: str, lengths: tuple[int, ...]
-) -> None:
+def test_the_fused_engine_equals_the_naive_one(language: str, sort: str, lengths: tuple[int, ...]) -> None:
     """The naive engine reads sequence by sequence, so the batch has no effect either."""
-    for seed in range(3):
-        expected = run(lengths, "naive", seed, sort)
-        with compile_steps(language == "C++"), torch_threads(threads):
-            found = run(lengths, "fused", seed, sort)
-        assert_same(found, expected, f"seed {seed}")
+    expected = run(lengths, "naive", 0, sort)
+    with compile_steps(language == "C++"):
+        found = run(lengths, "fused", 0, sort)
+    assert_same(found, expected, "")
 
 
 def norms() -> tuple[Affine, ...]:
@@ -114,9 +109,8 @@ def test_without_the_normalisation_itself_the_normalised_run_equals_the_plain_on
     monkeypatch: pytest.MonkeyPatch, sort: str, lengths: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr("treemem.networks.parsers.spinn.batched.normalised", lambda values, norm: values)
-    for seed in range(3):
-        expected, found = (run(lengths, "fused", seed, sort, own) for own in ((), norms()))
-        assert_same(found, expected, f"seed {seed}")
+    expected, found = (run(lengths, "fused", 0, sort, own) for own in ((), norms()))
+    assert_same(found, expected, "")
 
 
 def test_a_part_is_normalised_over_all_its_entries() -> None:

@@ -48,16 +48,6 @@ def network_of(cell: torch.nn.Module, **options: Any) -> TreeNetwork:
     return TreeNetwork(cell, vocabulary=VOCABULARY, embedding_size=3, **options).double()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("share", [True, False])
-def test_a_users_cell_gives_the_same_on_every_engine(share: bool) -> None:
-    torch.manual_seed(0)
-    network = network_of(TwoStates(4, 3, VOCABULARY.num_kinds))
-    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=7, size=12), VOCABULARY, share_subtrees=share)
-    expected = results(network, batch, REFERENCE)
-    for engine in ("auto", "autograd"):
-        assert_same(results(network, batch, engine), expected, engine)
-
-
 def test_a_users_cell_reads_features_on_every_engine() -> None:
     torch.manual_seed(0)
     cell = TwoStates(4, 3, VOCABULARY.num_kinds, reads_x=True)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from dataclasses import fields
 from typing import Any
 
@@ -110,13 +109,8 @@ def test_a_choice_of_trees_is_scheduled_as_those_trees_are(
     assert is_equal(chosen, alone)
 
 
-def test_a_slice_of_trees() -> None:
-    index = SubtreeIndex(random_forest(0, 20, 10), VOCABULARY)
-    assert is_equal(Schedule.from_index(index, slice(3, 9)), Schedule.from_index(index, np.arange(3, 9)))
-
-
 def test_larger_batches() -> None:
-    forest = random_forest(7, 300, 30)
+    forest = random_forest(7, 60, 30)
     index = SubtreeIndex(forest, VOCABULARY)
     check_schedule(Schedule.from_index(index), list(forest))
     check_schedule(Schedule.from_index(index, share_subtrees=False), list(forest))
@@ -208,13 +202,13 @@ def test_size_0(share_subtrees: bool) -> None:
 
 @pytest.mark.parametrize("share_subtrees", [True, False])
 def test_long_chains_and_wide_nodes(share_subtrees: bool) -> None:
-    forest = Forest.from_trees([chain(100_000), Tree("max", [Tree("x")] * 50_000)])
+    forest = Forest.from_trees([chain(5_000), Tree("max", [Tree("x")] * 5_000)])
     schedule = Schedule.from_index(SubtreeIndex(forest, Vocabulary.from_forest(forest)), share_subtrees=share_subtrees)
-    assert len(schedule.levels) == 100_001
-    assert schedule.num_rows == (100_002 if share_subtrees else forest.num_nodes)
+    assert len(schedule.levels) == 5_001
+    assert schedule.num_rows == (5_002 if share_subtrees else forest.num_nodes)
     _pointer, child = forest.children()
     target = np.repeat(np.arange(forest.num_nodes), forest.arity)
-    assert len(Schedule.from_edges(forest.num_nodes, child, target).levels) == 100_001
+    assert len(Schedule.from_edges(forest.num_nodes, child, target).levels) == 5_001
 
 
 def test_tensors_have_the_types_that_index_and_move_together() -> None:
@@ -227,12 +221,6 @@ def test_tensors_have_the_types_that_index_and_move_together() -> None:
             assert getattr(moved, field.name).device.type == "meta"
     assert moved.device.type == "meta"
     assert moved.levels is schedule.levels
-
-
-@given(forests(), st.booleans())
-def test_pickling(forest: Forest, share_subtrees: bool) -> None:
-    schedule = Schedule.from_index(SubtreeIndex(forest, VOCABULARY), share_subtrees=share_subtrees)
-    assert is_equal(pickle.loads(pickle.dumps(schedule)), schedule)
 
 
 @pytest.mark.parametrize(

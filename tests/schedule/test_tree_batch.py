@@ -10,7 +10,7 @@ import torch
 from engine_parity import HAS_DGL, needs_dgl
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_strategies import NUMBER, VOCABULARY, chain, forests, random_forest, subtrees, trees
+from tree_strategies import NUMBER, VOCABULARY, forests, random_forest, subtrees, trees
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError, VocabularyError
@@ -337,27 +337,11 @@ def test_a_label_with_an_arity_that_the_vocabulary_does_not_know_is_refused() ->
 
 
 @needs_dgl
-def test_nodes_with_several_parents_are_read_where_that_is_allowed() -> None:
-    graph = dgl.graph(([0, 0, 1], [1, 1, 2]))
-    assert TreeBatch.from_dgl(graph, allow_several_parents=True).schedule.child.tolist() == [0, 0, 1]
-
-
-@needs_dgl
 @pytest.mark.parametrize("num_nodes", [0, 1, 3])
 def test_a_graph_without_edges_is_a_forest_of_leaves(num_nodes: int) -> None:
     batch = TreeBatch.from_dgl(dgl.graph(([], []), num_nodes=num_nodes))
     assert batch.num_trees == batch.num_nodes == num_nodes
     assert batch.graph.num_nodes() == num_nodes
-
-
-@needs_dgl
-def test_a_chain_and_a_wide_node_from_a_graph() -> None:
-    forest = Forest.from_trees([chain(20_000), Tree("max", [Tree("x")] * 10_000)])
-    vocabulary = Vocabulary.from_forest(forest)
-    graph, _ = shuffled_graph(forest, vocabulary, 0)
-    batch = TreeBatch.from_dgl(graph, vocabulary)
-    assert len(batch.schedule.levels) == 20_001
-    assert max(segment.arity for segment in batch.schedule.levels[1].segments) == 10_000
 
 
 @given(forests(), st.sampled_from(["function", "leaves"]))
