@@ -28,7 +28,11 @@ class Registry(Generic[Found]):
 
     def names(self) -> list[str]:
         """All names, those of installed packages included."""
-        return sorted({*self._targets, *(point.name for point in self._installed())})
+        return sorted({*self._targets, *self.installed_names()})
+
+    def installed_names(self) -> list[str]:
+        """The names that other installed packages add."""
+        return sorted({point.name for point in self._installed()} - set(self._targets))
 
     def register(self, name: str, target: str | Found) -> None:
         """Add a class, or where to import it from (``"module:attribute"``), under a name.

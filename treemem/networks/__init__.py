@@ -123,7 +123,9 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
 
 
 def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
-    """Return all networks of the library under the names of the tables, as a task offers those it does not configure.
+    """Return all networks under the names of the tables, as a task offers those it does not configure.
+
+    After those of the library come those of installed packages, under the names of their entry points.
 
     The options are the defaults, but for a Universal Transformer that normalises first (it stays at chance otherwise),
     and for numbers of heads and chunk sizes that divide ``hidden_size``.
@@ -160,4 +162,5 @@ def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
         "LSTM": NetworkConfig("LSTM", size),
         "Transformer": NetworkConfig("Transformer", {**heads, "num_layers": 4}),
         "Universal Transformer": NetworkConfig("UniversalTransformer", {**heads, "num_steps": 6, "norm_first": True}),
+        **{name: NetworkConfig(name, size) for name in NETWORKS.installed_names()},
     }
