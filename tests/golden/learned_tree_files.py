@@ -17,9 +17,10 @@ from golden.stack_tree_networks import Arrays
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.networks.gated_cell.equations import gated_cell
 from treemem.networks.gated_cell.layer import GatedCell
-from treemem.networks.gated_cell.levels import Levels, gated_levels
+from treemem.networks.gated_cell.levels import gated_levels
 from treemem.networks.parsers.beam_tree.run import beam_trees
 from treemem.nn import BeamTreeGRC, EfficientBeamTreeGRC
+from treemem.schedule.schedule import Schedule
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 _CELL = {"wcell1": "cell.hidden_map", "wcell2": "cell.gate_map"}
@@ -58,8 +59,11 @@ def check_cell(arrays: Arrays) -> None:
     left, right = (torch.from_numpy(arrays[name]) for name in ("left", "right"))
     same(gated_cell(left, right, module.weights()), arrays["output"], "output")
     count = len(left)
-    levels = Levels(torch.stack([torch.arange(count), count + torch.arange(count)], 1), [count])
-    states = gated_levels(torch.cat([left, right]), levels, module.weights())
+    children = torch.stack([torch.arange(count), count + torch.arange(count)], 1)
+    schedule = Schedule.from_edges(
+        3 * count, children.flatten(), torch.arange(2 * count, 3 * count).repeat_interleave(2)
+    )
+    states = gated_levels(torch.cat([left, right]), schedule, module.weights())
     same(states[2 * count :], arrays["output"], "output of levels")
 
 

@@ -83,7 +83,7 @@ def exhaustive(leaves: Tensor, own: BeamTreeWeights) -> list[tuple[Tensor, Tenso
     pairs = [torch.stack(pair) for pair in pairwise(leaves)]
     composed = [gated_cell(*pair[:, None], own.cell)[0] for pair in pairs]
     if isinstance(own.score, ChildrenScore):
-        scores = torch.stack([own.score.of(*pair) for pair in pairs])
+        scores = torch.stack([own.score.of(pair) for pair in pairs])
     else:
         scores = torch.stack([linear(node, own.score)[0] for node in composed])
     found = []

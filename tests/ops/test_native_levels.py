@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 from engine_parity import assert_same, results
+from torch.nn import functional
 from tree_networks import make
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem import RecipeError, native
 from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
+from treemem.networks.gated_cell.layer import GatedCell
+from treemem.networks.gated_cell.levels import gated_levels, growing_states
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM
 from treemem.ops import compile_steps
+from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -192,3 +196,27 @@ def test_nodes_of_very_many_children_are_as_in_torch() -> None:
     with torch_threads(2):
         found = results(layer, trees, "auto")
     assert_same(found, results(layer, trees, "autograd"), "")
+
+
+@needs_compiler
+@pytest.mark.parametrize("drops", [False, True])
+def test_rows_that_come_step_by_step_are_those_of_levels(drops: bool) -> None:
+    """Their number is enough for several threads."""
+    torch.manual_seed(0)
+    leaves, weights = torch.randn(6, 3, dtype=torch.float64), GatedCell(3).double().weights()
+    children = torch.cat([torch.randint(below, (count, 2)) for below, count in ((6, 200), (206, 3), (209, 1))])
+    parents = torch.arange(6, 210).repeat_interleave(2)
+    schedule = Schedule.from_edges(210, children.flatten(), parents, allow_several_parents=True)
+    keep = functional.dropout(torch.ones(204, 12, dtype=torch.float64), 0.4) if drops else None
+    expected = gated_levels(leaves, schedule, weights, keep).detach()
+    states = torch.cat([leaves, torch.full((204, 3), torch.nan, dtype=torch.float64)])
+    known = torch.zeros(204, 2, dtype=torch.int64)
+    with torch_threads(3), torch.no_grad():
+        growing = growing_states(states, known, weights, keep)
+        assert growing is not None
+        for begin, end, _ in schedule.levels[1:]:
+            known[begin - 6 : end - 6] = schedule.child.view(-1, 2)[begin - 6 : end - 6]
+            growing.compute(begin, end)
+    torch.testing.assert_close(states, expected, rtol=0, atol=1e-12)
+    with compile_steps(False):
+        assert growing_states(states, known, weights, keep) is None

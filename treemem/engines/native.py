@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -24,8 +24,8 @@ from treemem.engines.cell import (
     leaf_products,
     leaf_states,
 )
-from treemem.engines.printer.cut import Map, cut_cell
-from treemem.engines.printer.printed import PrintedCell, formula_key, once, parameter_of, print_split
+from treemem.engines.formulas import Formula, Weights, cut_formulas, split_formulas
+from treemem.engines.printer.printed import PrintedCell, parameter_of
 from treemem.engines.printer.symbolic import StepError
 from treemem.native import TYPE_NAMES, Printed, native_library, why_not_native
 from treemem.native.blas import product_function
@@ -130,7 +130,7 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
     widths = None if of_leaves is None else of_leaves.shape[1], _width(inner_inputs)
     try:
-        formulas, weights = (_split if is_split else _cut)(own, kinds, states, widths)
+        formulas, weights = (split_formulas if is_split else cut_formulas)(own, kinds, states, widths)
         most = max(len(each.weights) for each in formulas.values())
         if most > _MOST_PRODUCTS:
             raise StepError(f"it has {most} matrix products; C++ takes {_MOST_PRODUCTS}")
@@ -159,7 +159,7 @@ def _width(features: Features) -> int | None:
     return None if features is None else features.shape[1]
 
 
-def _repeats(features: LabelVectors, formulas: Mapping[int, _Formula], weights: Weights) -> bool:
+def _repeats(features: LabelVectors, formulas: Mapping[int, Formula], weights: Weights) -> bool:
     """Whether making products once for each label saves at least half of them."""
     of_inner = [each for arity, each in formulas.items() if arity]
     sets = max((len(weights[key][0]) for each in of_inner for key, _ in each.weights), default=1)
@@ -202,70 +202,6 @@ class _Tensors(NamedTuple):
         )
 
 
-class _Formula(NamedTuple):
-    """What rows of an arity compute.
-
-    Attributes:
-        printed: in C++.
-        weights: for each product, key of its weights, and the set of them that each kind uses; see :class:`Product`.
-    """
-
-    printed: PrintedCell
-    weights: list[tuple[str, Mapping[int, int] | None]]
-
-
-Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
-Widths = tuple[int | None, int | None]
-
-
-def _split(
-    cell: Any, kinds: Mapping[int, Sequence[int]], states: Mapping[str, tuple[int, ...]], features: Widths
-) -> tuple[dict[int, _Formula], Weights]:
-    """The formulas of a cell in the split form by arity, in ascending order, and its weights by key."""
-    weights = {key: pair for key, pair in cell.weights().items() if pair[0].dim() == 3}
-    key: Hashable = cell.formula_key() if callable(getattr(cell, "formula_key", None)) else formula_key(cell)
-    found = {}
-    for arity in kinds:
-        products, width = cell.products(arity) if arity else leaf_products(cell), features[arity > 0]
-        widths = {each.name: weights[each.weights][0].shape[1] for each in products}
-        full_key = (key, arity, tuple(widths.items()), tuple(states.items()), width)
-        own = once(full_key, lambda: print_split(cell, arity, products, widths, states, width))  # noqa: B023
-        found[arity] = _Formula(own, [(each.weights, each.set_of_kind) for each in products])
-    return found, weights
-
-
-def _cut(
-    cell: Any, kinds: Mapping[int, Sequence[int]], states: Mapping[str, tuple[int, ...]], features: Widths
-) -> tuple[dict[int, _Formula], Weights]:
-    """The same of a user's cell, cut at its products."""
-    key, found = formula_key(cell), {}
-    weights: Weights = {}
-    for arity, own in kinds.items():
-        cuts = {kind: cut_cell(cell, key, arity, kind, states, features[1]) for kind in own}
-        first = cuts[own[0]].printed
-        if any(each.printed != first for each in cuts.values()):
-            raise StepError(f"its kinds of {arity} children have different formulas")
-        found[arity] = _Formula(first, [])
-        for at in range(len(first.products)):
-            sets = list(dict.fromkeys(each.maps[at] for each in cuts.values()))
-            set_of_kind = {kind: sets.index(each.maps[at]) for kind, each in cuts.items()}
-            name = f"{arity} {at}"
-            found[arity].weights.append((name, set_of_kind if len(sets) > 1 else None))
-            maps = [_map(cell, each) for each in sets]
-            weights[name] = torch.stack([each[0] for each in maps]), torch.stack([each[1] for each in maps])
-    return found, weights
-
-
-def _map(cell: torch.nn.Module, maps: Sequence[Map]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight ``[outputs, inputs]`` and bias ``[outputs]`` of maps side by side."""
-    weights = [each.weight.of(cell) for each in maps]
-    biases = [
-        own.new_zeros(len(own)) if each.bias is None else each.bias.of(cell)
-        for each, own in zip(maps, weights, strict=True)
-    ]
-    return torch.cat(weights), torch.cat(biases)
-
-
 def _kinds(cell: Any, schedule: Schedule) -> dict[int, list[int]]:
     """The kinds of the rows that take a step, by arity; both in ascending order."""
     runs_leaves = callable(getattr(cell, "step", None)) and bool(leaf_products(cell))
@@ -303,7 +239,7 @@ class _Run(NativeRun):
     refusal = None
 
     def __init__(
-        self, formulas: dict[int, _Formula], schedule: Schedule, tensors: _Tensors, label: torch.Tensor | None
+        self, formulas: dict[int, Formula], schedule: Schedule, tensors: _Tensors, label: torch.Tensor | None
     ) -> None:
         first = next(iter(tensors.leaves.values()))
         self.train = False
@@ -472,6 +408,63 @@ class _Run(NativeRun):
             **{"weight": weight, "bias": bias, "values": values, "gradient": gradient},
             **{"d_weight": d_weight, "d_bias": d_bias},
         }
+
+
+class GrowingRows:
+    """Inner rows of one arity whose children become known step by step, in C++ and without gradients.
+
+    Args:
+        cell: in the split form, with one kind of inner rows and without dropout.
+        states: of all rows by name, ``[rows, ...]``. Those of leaves come first and are filled in.
+        child: the rows of the children, int64 ``[inner rows, arity]``. May be filled in later.
+        features: of the inner rows, ``[inner rows, input_size]``, or None. May be filled in later.
+
+    Raises:
+        NotNative: see :func:`run_native`.
+    """
+
+    def __init__(self, cell: Any, states: State, child: torch.Tensor, features: torch.Tensor | None = None) -> None:
+        first, (num_inner, arity) = next(iter(states.values())), child.shape
+        width = 0 if features is None else features.shape[1]
+        shapes = {name: tuple(value.shape[1:]) for name, value in states.items()}
+        formulas, weights = split_formulas(cell, {arity: [0]}, shapes, (None, width or None))
+        formula = formulas[arity].printed
+        maps = [[each.detach().contiguous() for each in weights[key]] for key, _ in formulas[arity].weights]
+        learned = [parameter_of(cell, name).detach().flatten() for name in formula.learned]
+        _check([*states.values(), *chain(*maps), *learned, *([] if features is None else [features])])
+        functions, vectors = _functions(formula, first.dtype)
+        unused = dict.fromkeys(("set_of_kind", "values", "gradient", "d_weight", "d_bias", "of_labels", "d_of_labels"))
+        products = [
+            _PRODUCT(
+                **{"copies": product.copies, "outputs": len(bias[0]), "inputs": weight.shape[2], "weight": weight},
+                **{"bias": bias, "from_below": product.from_below, **unused},
+                **{name: functions[f"{name}{at}"] for name in _PAIR},
+            )
+            for at, (product, (weight, bias)) in enumerate(zip(formula.products, maps, strict=True))
+        ]
+        of_arity = _ARITY(
+            **{"arity": arity, "rows": num_inner, "num_products": len(products), "products": products},
+            **{name: functions[name] for name in ("forward", "backward")},
+            **{"mask": None, "num_masked": 0, "num_scratch": vectors * first.shape[-1]},
+            **{"learned": torch.cat(learned) if learned else None, "d_learned": None, "num_learned": 0},
+        )
+        self._num_leaves, self._arity, self._library = len(first) - num_inner, arity, _compiled(_SOURCE, first)
+        self._segment = _integers([0] * 5)
+        fixed = {
+            **{"num_rows": len(first), "num_leaves": self._num_leaves, "num_given": self._num_leaves, "num_levels": 1},
+            **{"num_arities": 1, "arities": [of_arity], "num_states": len(states), "states": list(states.values())},
+            **{"hidden_size": first.shape[-1], "widths": _integers([each[0].numel() for each in states.values()])},
+            **{"features": [None, features], "num_features": _integers([0, width]), "child": child},
+            **{"segments": self._segment, "segments_of_level": _integers([1]), "gemm": product_function(first.dtype)},
+            **{"label": None, "num_labels": 0},
+        }
+        self._problems = [_PROBLEM(**fixed, num_threads=1 + at) for at in range(torch.get_num_threads())]
+
+    def compute(self, begin: int, end: int) -> None:
+        """Fill in the states of the rows ``begin`` to ``end - 1``, which read earlier ones."""
+        self._segment.copy_(_integers([begin, end, 0, self._arity, (begin - self._num_leaves) * self._arity]))
+        threads = min(len(self._problems), max(1, (end - begin) // _ROWS_PER_THREAD))
+        self._library.forward(self._problems[threads - 1])
 
 
 _PAIR = ("gather", "spread")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -68,6 +69,11 @@ class GatedCellWeights(NamedTuple):
     norm: Affine
 
 
+def hidden_activation(name: CellActivation) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The activation function of the hidden layer: ``"gelu"``, the exact one, or ``"relu"``."""
+    return functional.gelu if name == "gelu" else functional.relu
+
+
 def gated_cell(
     left: torch.Tensor,
     right: torch.Tensor,
@@ -81,13 +87,12 @@ def gated_cell(
         left, right: ``[..., hidden_size]``.
         weights: of the cell.
         keep: by what the hidden layer is multiplied for dropout, ``[..., inner_size]``.
-        activation: ``"gelu"``, the exact one, or ``"relu"``.
+        activation: of the hidden layer.
 
     Returns:
         ``[..., hidden_size]``.
     """
-    activate = functional.gelu if activation == "gelu" else functional.relu
-    hidden = activate(linear(torch.cat([left, right], -1), weights.hidden))
+    hidden = hidden_activation(activation)(linear(torch.cat([left, right], -1), weights.hidden))
     preactivation = linear(hidden if keep is None else hidden * keep, weights.gates)
     children = torch.stack([left, right], -2)
     found = gated_recursive_step(preactivation.flatten(0, -2), children.flatten(0, -3), *weights.norm)

@@ -23,10 +23,9 @@ class ChildrenScore(NamedTuple):
     hidden: Affine
     score: Affine
 
-    def of(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """Score pairs of children ``[..., hidden_size]``."""
-        size = self.hidden.weight.shape[1] // 2
-        both = torch.cat([left[..., :size], right[..., :size]], -1)
+    def of(self, children: torch.Tensor) -> torch.Tensor:
+        """Score pairs of children ``[..., 2, hidden_size]``."""
+        both = children[..., : self.hidden.weight.shape[1] // 2].flatten(-2)
         return linear(functional.gelu(linear(both, self.hidden)), self.score).squeeze(-1)
 
 
@@ -88,7 +87,7 @@ def naive_beams(
             keep = functional.dropout(left.new_ones(num_pairs, 4 * left.shape[1]), dropout)
             composed = gated_cell(left, right, weights.cell, keep)
             if isinstance(weights.score, ChildrenScore):
-                scores = weights.score.of(left, right)
+                scores = weights.score.of(torch.stack([left, right], -2))
             else:
                 scores = linear(composed, weights.score).squeeze(-1)
             log_probability = scores.log_softmax(0)

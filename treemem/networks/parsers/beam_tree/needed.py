@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from treemem.device_copy import to_device_together
-from treemem.networks.gated_cell.levels import Levels
 from treemem.networks.parsers.beam_tree.search import Search
+from treemem.schedule.schedule import Schedule
 
 Integers = NDArray[np.int64]
 
@@ -20,9 +20,9 @@ class Needed(NamedTuple):
     """What to compute again with gradients.
 
     Attributes:
-        leaves: the numbers of the leaves, int64 ``[leaves]``. Their rows come first, then those of compositions.
-        compositions: the numbers of the compositions, int64 ``[inner nodes]``.
-        levels: the children of each, by row.
+        schedule: the leaves and the compositions.
+        leaves: the number of each leaf row, int64 ``[leaf rows]``.
+        compositions: the number of the composition of each inner row, int64 ``[inner rows]``.
         pairs: the rows of the nodes of each pair, int64 ``[pairs, 2]``.
         composed: the row of what each pair becomes, int64 ``[pairs]``; 0 where pairs are scored by their children.
         groups: the pairs of each beam in a step, int64 ``[groups, longest - 1]``; -1 is padding.
@@ -32,9 +32,9 @@ class Needed(NamedTuple):
         beams: the last beam, int64 ``[sequences, beam_size]``; the number of last beams where there is none.
     """
 
+    schedule: Schedule
     leaves: torch.Tensor
     compositions: torch.Tensor
-    levels: Levels
     pairs: torch.Tensor
     composed: torch.Tensor
     groups: torch.Tensor
@@ -61,10 +61,7 @@ def needed(found: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
     groups, lineage = _groups(steps, lengths.numpy(), is_beam)
 
     num_leaves = len(found.states) - len(children)
-    num_children = len(children)
-    bounds = list(pairwise(sorted({0, *(step.first_node - num_leaves for step in found.steps), num_children})))
-    height = np.zeros(num_leaves + num_children, np.int64)
-    wanted = np.zeros(num_leaves + num_children, bool)
+    wanted = np.zeros(len(found.states), bool)
     scored = np.zeros(len(all_pairs), bool)
     scored[groups[groups >= 0]] = True
     wanted[roots[is_beam]] = True
@@ -72,29 +69,32 @@ def needed(found: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
         wanted[all_pairs[scored]] = True
     else:
         wanted[num_leaves:][scored] = True
-    for begin, end in bounds:
-        height[num_leaves + begin : num_leaves + end] = height[children[begin:end]].max(1, initial=0) + 1
-    for begin, end in reversed(bounds):
+    bounds = sorted({0, *(step.first_node - num_leaves for step in found.steps), len(children)})
+    for begin, end in reversed(list(pairwise(bounds))):
         wanted[children[begin:end][wanted[num_leaves + begin : num_leaves + end]]] = True
 
-    leaves = np.flatnonzero(wanted[:num_leaves])
-    inner = np.flatnonzero(wanted[num_leaves:])
-    inner = inner[height[num_leaves + inner].argsort(kind="stable")]
-    row = np.zeros(num_leaves + num_children, np.int64)
-    row[leaves], row[num_leaves + inner] = np.arange(len(leaves)), len(leaves) + np.arange(len(inner))
-    ends = np.cumsum(np.bincount(height[num_leaves + inner], minlength=1)[1:])
+    nodes = np.flatnonzero(wanted)
+    number = np.zeros(len(wanted), np.int64)
+    number[nodes] = np.arange(len(nodes))
+    leaves, inner = np.split(nodes, [np.searchsorted(nodes, num_leaves)])
+    parents = number[inner].repeat(2)
+    schedule = Schedule.from_edges(
+        len(nodes), number[children[inner - num_leaves]].ravel(), parents, allow_several_parents=True
+    )
+    row = schedule.row_of_node.numpy()[number]
+    compositions = inner[schedule.node_of_row.numpy()[len(leaves) :] - len(leaves)] - num_leaves
     pairs = np.flatnonzero(scored)
-    number = np.full(len(all_pairs) + 1, -1)
-    number[pairs] = np.arange(len(pairs))
+    number_of_pair = np.full(len(all_pairs) + 1, -1)
+    number_of_pair[pairs] = np.arange(len(pairs))
     beams = np.full(is_beam.shape, int(is_beam.sum()))
     beams[is_beam] = np.arange(int(is_beam.sum()))
     arrays = [
-        *(leaves, inner, row[children[inner]], row[all_pairs[pairs]]),
+        *(leaves, compositions, row[all_pairs[pairs]]),
         row[num_leaves + pairs] if not by_children else np.zeros(0, np.int64),
-        *(number[groups], lineage, row[np.where(is_beam, roots, roots[:, :1])], beams),
+        *(number_of_pair[groups], lineage, row[np.where(is_beam, roots, roots[:, :1])], beams),
     ]
     tensors = to_device_together([torch.from_numpy(each) for each in arrays], found.states.device)
-    return Needed(tensors[0], tensors[1], Levels(tensors[2], ends.tolist()), *tensors[3:])
+    return Needed(schedule.to(found.states.device), *tensors)
 
 
 def _groups(steps: list[tuple[Integers, ...]], lengths: Integers, is_beam: NDArray[np.bool_]) -> tuple[Integers, ...]:

@@ -97,9 +97,9 @@ def _encoding(found: Search, leaves: torch.Tensor, lengths: torch.Tensor, weight
         return (found.totals.softmax(1)[:, :, None] * found.states[found.roots]).sum(1)
     own = needed(found, lengths, by_children)
     keep = None if found.keep is None else found.keep.index_select(0, own.compositions)
-    states = gated_levels(leaves.flatten(0, 1).index_select(0, own.leaves), own.levels, weights.cell, keep)
+    states = gated_levels(leaves.flatten(0, 1).index_select(0, own.leaves), own.schedule, weights.cell, keep)
     if isinstance(weights.score, ChildrenScore):
-        scores = weights.score.of(*(states.index_select(0, each) for each in own.pairs.unbind(1)))
+        scores = weights.score.of(states.index_select(0, own.pairs.flatten()).unflatten(0, (-1, 2)))
     else:
         scores = linear(states.index_select(0, own.composed), weights.score).squeeze(1)
     absent = scores.new_full((1,), -torch.inf)

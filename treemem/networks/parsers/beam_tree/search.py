@@ -13,6 +13,7 @@ from torch.nn import functional
 from treemem.engines.affine import linear
 from treemem.engines.choices import Noise, highest
 from treemem.networks.gated_cell.equations import gated_cell
+from treemem.networks.gated_cell.levels import growing_states
 from treemem.networks.parsers.beam_tree.equations import BeamTreeWeights, ChildrenScore
 
 
@@ -88,10 +89,11 @@ def search(
     steps: list[SearchStep] = []
     for active, num_pairs in zip(sizes[1:], range(longest - 1, 0, -1), strict=True):
         beams = total.shape[1]
-        keep_ended(roots, totals, nodes, total, active)
+        if active < len(nodes):
+            keep_ended(roots, totals, nodes, total, active)
         nodes, pairs, total = nodes[:active], pairs[:active], total[:active]
         present = torch.arange(num_pairs, device=leaves.device) < lengths[:active, None] - (longest - num_pairs)
-        score = memory.score[pairs].masked_fill(~present[:, None], -torch.inf)
+        score = memory.score.take(pairs).masked_fill(~present[:, None], -torch.inf)
         log_probability = score.log_softmax(-1)
         drawn = noise((active, beams, num_pairs)) if noise is not None and num_pairs > 1 else 0.0
         place = highest(log_probability + drawn, beam_size)
@@ -190,6 +192,7 @@ class _Memory:
         self._keep = leaves.new_empty(most, len(weights.cell.hidden.bias)) if dropout else None
         self._children = torch.empty(most, 2, dtype=torch.int64, device=leaves.device)
         self._pairs = self._children.new_empty(num_pairs, 2) if self._by_children else self._children
+        self._native = growing_states(self._states, self._children, weights.cell, self._keep)
         self.score = leaves.new_empty(num_pairs)
         self._scored, self.num_nodes = 0, self._num_leaves
 
@@ -199,7 +202,7 @@ class _Memory:
         both = torch.stack([left, right], -1).flatten(0, -2)
         if isinstance(self._weights.score, ChildrenScore):
             self._pairs[rows] = both
-            self.score[rows] = self._weights.score.of(*self._states[both].unbind(1))
+            self.score[rows] = self._weights.score.of(self._of(both))
         else:
             self.score[rows] = linear(self._add_nodes(both), self._weights.score).squeeze(-1)
         self._scored = rows.stop
@@ -217,6 +220,10 @@ class _Memory:
         """States, children of compositions, pairs and dropout."""
         return self._states, self._children, self._pairs, self._keep
 
+    def _of(self, nodes: torch.Tensor) -> torch.Tensor:
+        """Return the states of nodes ``[pairs, 2]``."""
+        return self._states.index_select(0, nodes.flatten()).unflatten(0, (-1, 2))
+
     def _add_nodes(self, children: torch.Tensor) -> torch.Tensor:
         first, end = self.num_nodes, self.num_nodes + len(children)
         part = slice(first - self._num_leaves, end - self._num_leaves)
@@ -224,7 +231,10 @@ class _Memory:
         keep = None
         if self._keep is not None:
             keep = self._keep[part] = functional.dropout(torch.ones_like(self._keep[part]), self._dropout)
-        left, right = self._states[children].unbind(1)
-        added = gated_cell(left, right, self._weights.cell, keep)
-        self._states[first:end], self.num_nodes = added, end
-        return added
+        self.num_nodes = end
+        if self._native is None:
+            left, right = self._of(children).unbind(1)
+            self._states[first:end] = gated_cell(left, right, self._weights.cell, keep)
+        else:
+            self._native.compute(first, end)
+        return self._states[first:end]

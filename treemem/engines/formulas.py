@@ -1,0 +1,78 @@
+"""What the nodes of a cell compute, by arity: printed formulas and the weights of their products."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from treemem.engines.cell import leaf_products
+from treemem.engines.printer.cut import Map, cut_cell
+from treemem.engines.printer.printed import PrintedCell, formula_key, once, print_split
+from treemem.engines.printer.symbolic import StepError
+
+
+class Formula(NamedTuple):
+    """What rows of an arity compute.
+
+    Attributes:
+        printed: in C++.
+        weights: for each product, key of its weights, and the set of them that each kind uses; see
+            :class:`treemem.engines.cell.Product`.
+    """
+
+    printed: PrintedCell
+    weights: list[tuple[str, Mapping[int, int] | None]]
+
+
+Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
+Widths = tuple[int | None, int | None]
+
+
+def split_formulas(
+    cell: Any, kinds: Mapping[int, Sequence[int]], states: Mapping[str, tuple[int, ...]], features: Widths
+) -> tuple[dict[int, Formula], Weights]:
+    """The formulas of a cell in the split form by arity, in ascending order, and its weights by key."""
+    weights = {key: pair for key, pair in cell.weights().items() if pair[0].dim() == 3}
+    key: Hashable = cell.formula_key() if callable(getattr(cell, "formula_key", None)) else formula_key(cell)
+    found = {}
+    for arity in kinds:
+        products, width = cell.products(arity) if arity else leaf_products(cell), features[arity > 0]
+        widths = {each.name: weights[each.weights][0].shape[1] for each in products}
+        full_key = (key, arity, tuple(widths.items()), tuple(states.items()), width)
+        own = once(full_key, lambda: print_split(cell, arity, products, widths, states, width))  # noqa: B023
+        found[arity] = Formula(own, [(each.weights, each.set_of_kind) for each in products])
+    return found, weights
+
+
+def cut_formulas(
+    cell: Any, kinds: Mapping[int, Sequence[int]], states: Mapping[str, tuple[int, ...]], features: Widths
+) -> tuple[dict[int, Formula], Weights]:
+    """The same of a user's cell, cut at its products."""
+    key, found = formula_key(cell), {}
+    weights: Weights = {}
+    for arity, own in kinds.items():
+        cuts = {kind: cut_cell(cell, key, arity, kind, states, features[1]) for kind in own}
+        first = cuts[own[0]].printed
+        if any(each.printed != first for each in cuts.values()):
+            raise StepError(f"its kinds of {arity} children have different formulas")
+        found[arity] = Formula(first, [])
+        for at in range(len(first.products)):
+            sets = list(dict.fromkeys(each.maps[at] for each in cuts.values()))
+            set_of_kind = {kind: sets.index(each.maps[at]) for kind, each in cuts.items()}
+            name = f"{arity} {at}"
+            found[arity].weights.append((name, set_of_kind if len(sets) > 1 else None))
+            maps = [_map(cell, each) for each in sets]
+            weights[name] = torch.stack([each[0] for each in maps]), torch.stack([each[1] for each in maps])
+    return found, weights
+
+
+def _map(cell: torch.nn.Module, maps: Sequence[Map]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight ``[outputs, inputs]`` and bias ``[outputs]`` of maps side by side."""
+    weights = [each.weight.of(cell) for each in maps]
+    biases = [
+        own.new_zeros(len(own)) if each.bias is None else each.bias.of(cell)
+        for each, own in zip(maps, weights, strict=True)
+    ]
+    return torch.cat(weights), torch.cat(biases)
