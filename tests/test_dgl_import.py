@@ -63,11 +63,6 @@ def test_a_graphbolt_that_does_not_load_is_left_out_with_one_warning(tmp_path: P
     ]
 
 
-def test_a_dgl_that_loads_is_taken_as_it_is(tmp_path: Path) -> None:
-    write_package(tmp_path, "dgl", __init__=FAKE_DGL, graphbolt="")
-    assert run(IMPORT_TWICE, tmp_path, home=tmp_path).splitlines() == ["True 2.1.0"]
-
-
 def test_a_dgl_that_cannot_be_imported_at_all_names_the_pythons_that_have_one(tmp_path: Path) -> None:
     write_package(tmp_path, "dgl", __init__="raise OSError('libdgl.so is torn')")
     (told,) = run(IMPORT_TWICE, tmp_path, home=tmp_path).splitlines()

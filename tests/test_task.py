@@ -49,15 +49,6 @@ def test_an_unknown_name_lists_the_near_ones_or_all() -> None:
         NETWORKS.find("zzz")
 
 
-def test_a_name_can_be_registered_once() -> None:
-    registry: Registry[type] = Registry("thing", "treemem.none", {})
-    registry.register("dict", dict)
-    registry.register("dict", dict)
-    assert registry.find("dict") is dict
-    with pytest.raises(RecipeError, match="there is a thing 'dict' already"):
-        registry.register("dict", list)
-
-
 def test_installed_packages_add_names_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     point = importlib.metadata.EntryPoint("theirs", "toy_task:MoreX", "treemem.tasks")
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point] if group == "treemem.tasks" else [])
@@ -95,12 +86,6 @@ def test_a_network_of_ones_own_needs_a_hidden_size() -> None:
 
     with pytest.raises(RecipeError, match=r"Linear has no attribute hidden_size.*set self.hidden_size"):
         Model(MoreX(), NetworkConfig("Own", {}), networks={"Own": make})
-
-
-def test_options_of_a_network_can_be_replaced() -> None:
-    config = NetworkConfig("KindSum", {"hidden_size": 3})
-    assert config.replace(dropout=0.5) == NetworkConfig("KindSum", {"hidden_size": 3, "dropout": 0.5})
-    assert config.options == {"hidden_size": 3}
 
 
 def test_parts_are_the_examples_of_a_split() -> None:
@@ -210,12 +195,6 @@ def test_outputs_leave_the_model_in_the_mode_that_it_was_in() -> None:
     assert (model.training, model.head.training, model.encoder.training) == (True, True, False)
 
 
-def test_progress_is_told_batch_by_batch() -> None:
-    told: list[int] = []
-    toy_model().outputs(MoreX().examples(toy_data(10)), batch_size=4, advance=told.append)
-    assert told == [4, 4, 2]
-
-
 def test_predict_reads_texts_and_forests_alike() -> None:
     model, texts = toy_model(), ["x", "(f x y)", "(g (f y y))"]
     data = Forest.from_trees([MoreX().parse(text) for text in texts])
@@ -230,11 +209,6 @@ def test_a_task_reads_records_by_its_parser_unless_it_says_more() -> None:
     assert MoreX().class_names is None
 
 
-def test_predict_of_nothing_is_empty() -> None:
-    assert toy_model().predict([]).shape == (0,)
-    assert toy_model().predict(Forest.from_trees([])).shape == (0,)
-
-
 def test_predict_names_the_text_that_is_wrong() -> None:
     with pytest.raises(ParseError, match="line 2, column 1: a lone y"):
         toy_model().predict(["x", "y"])
@@ -247,20 +221,6 @@ def test_predict_names_the_text_that_is_wrong() -> None:
         toy_model().predict(Tree("x"))
     with pytest.raises(GraphError, match="example 2: object is no tree; give a Tree, a text"):
         toy_model().predict(["x", object()])
-
-
-def test_predict_takes_trees_as_it_takes_texts() -> None:
-    model, texts = toy_model(), ["x", "(f x y)"]
-    expected = model.predict(texts)
-    assert np.array_equal(model.predict([parse_brackets(text) for text in texts]), expected)
-    assert np.array_equal(model.predict([texts[0], parse_brackets(texts[1])]), expected)
-
-
-def test_predict_names_the_text_with_a_variable_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = toy_model()
-    monkeypatch.setattr(type(model.task), "parse", lambda self, text: parse_expression(text))
-    with pytest.raises(VocabularyError, match=r"^line 2, column 21: 'l' is variable number 11"):
-        model.predict(["x", "a+b+c+d+f+g+h+i+j+k+l"])
 
 
 def test_predict_names_the_line_within_a_text_of_several(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from treemem.runs.trainer import FitResult
 NETWORK = NetworkConfig("KindSum", {"hidden_size": 3, "dropout": 0.2})
 OPTIONS = TrainingOptions(epochs=3, batch_size=8, learning_rate=0.05, seed=7, accelerator="cpu")
 EVERYTHING: dict[str, Any] = {
-    "optimizer": "adamw", "schedule": "cosine", "warmup": 0.3, "averaging": 0.9, "curriculum": 2, "clip": 0.5,
+    "optimizer": "adamw", "schedule": "cosine", "warmup": 0.3, "averaging": 0.9, "curriculum": 2, "clip": 0.02,
 }  # fmt: skip
 PLATEAU: dict[str, Any] = {
     "epochs": 8, "schedule": "plateau", "plateau_factor": 0.25, "plateau_patience": 1, "learning_rate": 0.01,
@@ -69,8 +71,9 @@ class Stopped(Exception):
     pass
 
 
-def stopped_run(output: Path, saves: int, *, only_best: bool = False, resume: bool = False, **options: object) -> None:
-    """Train, and fail right after so many checkpoints, or best checkpoints, as if the process had been killed there."""
+@contextmanager
+def _stopping(saves: int, *, only_best: bool = False) -> Iterator[None]:
+    """Raise Stopped right after so many checkpoints, or best checkpoints, as if the process had been killed there."""
     save, left = RunFolder.save, saves
 
     def saving(self: RunFolder, *rest: Any, best: bool) -> int:
@@ -83,8 +86,20 @@ def stopped_run(output: Path, saves: int, *, only_best: bool = False, resume: bo
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunFolder, "save", saving)
-        with pytest.raises(Stopped):
-            run(output, resume=resume, **options)  # type: ignore[arg-type]
+        yield
+
+
+def stopped_run(output: Path, saves: int, *, only_best: bool = False, resume: bool = False, **options: object) -> None:
+    """Train until so many checkpoints are written."""
+    with _stopping(saves, only_best=only_best), pytest.raises(Stopped):
+        run(output, resume=resume, **options)  # type: ignore[arg-type]
+
+
+def run_in_pieces(output: Path, **options: object) -> FitResult:
+    """Train, stopped after each checkpoint and resumed."""
+    while True:
+        with _stopping(1), suppress(Stopped):
+            return run(output, resume=True, **options)  # type: ignore[arg-type]
 
 
 def rates_of_steps(monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -45,15 +45,6 @@ def test_without_a_file_the_data_are_those_of_the_run(capsys: pytest.CaptureFixt
     assert " 20 |" in capsys.readouterr().out
 
 
-def test_options_of_the_task_may_be_set_too(capsys: pytest.CaptureFixture[str]) -> None:
-    checkpoint.save("model", Model(ListOps(), NetworkConfig("TreeRNN", {"hidden_size": 2})))
-    small = ["data.training_size=3", "data.validation_size=2", "data.test_size=15", "data.pool=0"]
-    assert main(["evaluate", "model", *small, "task_options.group_by=depth", "--device", "cpu"]) == 0
-    head, _, *rows = capsys.readouterr().out.splitlines()
-    assert "depth 1 |" in head
-    assert " 15 |" in rows[-1]
-
-
 def test_examples_of_a_file_may_be_told_apart_by_another_option_of_the_task(
     folder: Path, capsys: pytest.CaptureFixture[str], failing: Callable[..., str]
 ) -> None:

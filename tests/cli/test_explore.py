@@ -3,14 +3,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from treemem.cli import main
-from treemem.cli.program import COMMANDS
-from treemem.explore import explore
 
 EXPLORE = ["explore", "equation_verification", "own.txt", "--device", "cpu"]
 
@@ -36,20 +33,6 @@ def test_examples_have_the_ids_that_predictions_have(folder: Path, most: str) ->
     page = (folder / "page.html").read_text(encoding="utf-8")
     shown = [int(number) for number in re.findall(r'"id":\s*"(\d+)"', page)]
     assert shown == (answers if most == "9" else [answers[0], answers[-1]])
-
-
-def test_a_page_shows_as_many_examples_as_one_of_the_function() -> None:
-    defaults = COMMANDS["explore"].parser().parse_args(["model", "own.txt", "-o", "page.html"])
-    assert defaults.most == signature(explore).parameters["most"].default == 100
-
-
-def test_a_page_of_one_example_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*EXPLORE, "-o", "page.html", "--most", "1", "--title", "Mine & yours"]) == 0
-    said = capsys.readouterr()
-    assert said.out == "open page.html in a browser\n"
-    assert "the page shows 1 of 2 examples" in said.err
-    page = (folder / "page.html").read_text(encoding="utf-8")
-    assert "<title>Mine &amp; yours</title>" in page
 
 
 def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> None:

@@ -71,14 +71,6 @@ def test_the_exit_code_is_3_if_every_record_is_bad_and_some_bad_records_are_warn
         caplog.clear()
 
 
-def test_an_example_of_too_many_nodes_is_an_error_that_names_the_bound(folder: Path) -> None:
-    (folder / "own.txt").write_text("x + y = y + x\nx + = x\nx = x + 2\n")
-    assert main([*PREDICT, "-o", "answers.jsonl", "--most-nodes", "6"]) == 0
-    found = answers(folder / "answers.jsonl")
-    assert [answer["prediction"] is None for answer in found] == [True, True, False]
-    assert "a record may have 6" in found[0]["error"]
-
-
 def test_a_threshold_and_formats_are_taken(folder: Path) -> None:
     assert main([*PREDICT, "-o", "answers.txt", "--output-format", "csv", "--threshold", "1", "--format", "text"]) == 0
     rows = [line.split(",") for line in (folder / "answers.txt").read_text().splitlines()]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import treemem
 from treemem.cli import main
 from treemem.cli.command import Command
 from treemem.cli.program import COMMANDS, parse_words
@@ -28,18 +27,6 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert command.summary in " ".join(printed.split())
 
 
-def test_no_command_is_an_error_that_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "usage: treemem COMMAND" in said.err
-
-
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"treemem {treemem.__version__}\n"
-
-
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
 def test_help_of_a_command_shows_its_examples(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command.name, "--help"]) == 0
@@ -53,10 +40,7 @@ def test_help_of_a_command_shows_its_examples(command: Command, capsys: pytest.C
     ("words", "said"),
     [
         (["trian", "x"], "invalid choice: 'trian' .*; did you mean train"),
-        (["zzz"], r"invalid choice: 'zzz' \(choose from 'tasks', 'parse'.*; see treemem --help"),
         (["tasks"], "an argument is missing; write treemem tasks"),
-        (["tasks", "lst"], r"invalid choice: 'lst' \(choose from 'list', 'describe'\)"),
-        (["tasks", "describe"], "write treemem tasks list, or treemem tasks describe TASK"),
         (["--verison"], "--verison; did you mean --version"),
         (["train", "toy.yaml", "--sed", "1"], "unrecognized arguments: --sed 1; did you mean --seed"),
         (
@@ -64,19 +48,10 @@ def test_help_of_a_command_shows_its_examples(command: Command, capsys: pytest.C
             "Expected a whole number. Got value: one; see treemem train",
         ),
         (["train", "toy.yaml", "-o"], "argument -o/--output: expected one argument"),
-        (["train", "toy.yaml", "more"], "unrecognized arguments: more"),
-        (["train"], "an argument is missing; write treemem train RECIPE"),
-        (["generate", "listops"], "an argument is missing; write treemem generate TASK"),
         (["sweep", "toy.yaml"], "an argument is missing; write treemem sweep RECIPE"),
         (["parse", "listops"], "no text to parse"),
         (["tasks", "describe", "listop"], "no task 'listop'; did you mean listops"),
         (["validate", "listops/smal"], "no recipe 'listops/smal'.*did you mean listops/small"),
-        (["train", "toy.yaml", "trianing.epochs=3"], "no field 'trianing'; did you mean training"),
-        (["train", "toy.yaml", "training.epohcs=3"], "no field 'training.epohcs'; did you mean epochs"),
-        (["train", "toy.yaml", "--networks", "sun"], "no network 'sun'; did you mean sum"),
-        (["train", "toy.yaml", "training.accelerator=gpu"], "accelerator must be one of auto, cpu, cuda, not"),
-        (["evaluate", "nowhere"], "there is no checkpoint nowhere"),
-        (["evaluate", "equation_verification", "--device", "gpu"], "--device is 'gpu'; it must be auto, cpu, cuda"),
         (["evaluate", "equation_verification", "--split", "tset"], "split: invalid choice: 'tset'"),
         (["evaluate", "equation_verification", "x.csv", "data.size=3"], "--set changes generated data"),
         (
@@ -174,11 +149,9 @@ def test_commands_work_with_a_closed_standard_error(line: str, folder: Path, mon
 @pytest.mark.parametrize(
     ("closed", "code", "said"),
     [
-        ("<&-", 0, ""),
-        ("2>&-", 0, ""),
+        ("<&- 2>&-", 0, ""),
         (">&-", 2, "error: standard output is closed; redirect it"),
         (">&- 2>&-", 2, ""),
-        ("<&- >&- 2>&-", 2, ""),
     ],
 )
 def test_closed_standard_streams_cause_no_traceback(closed: str, code: int, said: str) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from treemem.cli import main
 from treemem.tasks import queue
-from treemem.tasks.comparison.learned import learned_parts
-from treemem.tasks.queue import Entry, Places, entries_of_rows, read_queue
+from treemem.tasks.queue import Entry, Places
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -38,17 +37,13 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
             ["listops", "--results", "none"],
             "there are no records in none; name studies of listops to run: beam_trees, ",
         ),
-        (["listops", "small", "--files", "x"], "--files x: write NAME=PATH"),
         (["comparison", "--files", "x=x"], "--files x=x: only the study learned of comparison scores further files"),
-        (["listops", "--page", "none/page.md"], "there is no folder none"),
         (["claims", "small"], "claims has no studies; leave out small"),
         (["comparison", "learned", "--networks", "LSTN"], "learned has no network 'LSTN'; did you mean LSTM"),
         (
             ["comparison", "learned-logic", "--files", f"published_dev={__file__}"],
             "no file of these studies is called 'published_dev'; there are none",
         ),
-        (["comparison", "smal"], "comparison has no study 'smal'; did you mean small"),
-        (["comparison", "published-logic"], "the part published-logic needs --data, the folder of the published files"),
         (["logical_inference", "gold-trees"], "gold-trees needs --data, the folder of the published files"),
     ],
 )
@@ -86,11 +81,3 @@ def test_the_comparison_at_equal_cost_runs_the_named_rows_with_so_many_processes
     assert places.comparison == tmp_path / "mine"
     assert entries[0].files == {"published_lines": tmp_path / "lines.tsv"}
     assert entries[2].files["published_dev"] == "equations/published_dev.jsonl"  # in the folder of published files
-
-
-def test_a_part_of_the_comparison_without_the_named_row_is_left_out() -> None:
-    parts = list(learned_parts().values())
-    (entry,) = entries_of_rows(read_queue(), parts, ["LSTM, preorder"], {})
-    assert (entry.study, entry.rows) == ("comparison/learned-equations", ["LSTM, preorder"])
-    every = entries_of_rows(read_queue(), parts, [], {})
-    assert [each.rows for each in every] == [[], [], []]

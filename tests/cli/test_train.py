@@ -68,15 +68,6 @@ def test_published_figures_are_said_to_be_of_the_published_data_where_they_stand
     assert ("published, all" in (trained / "table.md").read_text()) == ("published" in heading)
 
 
-def test_networks_trained_before_on_the_same_data_stay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("sum", "small sum"):
-        assert main(["train", "toy.yaml", "--networks", name, "training.epochs=1"]) == 0
-    table = capsys.readouterr().out.split("Test: accuracy")[-1]
-    assert "| sum " in table
-    assert "| small sum " in table
-    assert (folder / "runs" / "more_x" / "toy" / "results.jsonl").exists()
-
-
 def test_other_data_in_the_same_folder_are_refused(
     trained: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., str]
 ) -> None:
@@ -104,16 +95,6 @@ def test_published_figures_stand_beside_networks_of_the_published_options_only(
     rows = {line.split("|")[1].strip(): line for line in first_table.splitlines() if "|" in line}
     assert rows["sum"].split("|")[-2].strip() == "50.00"
     assert rows["small sum"].split("|")[-2].strip() == ""
-
-
-def test_the_number_of_epochs_is_given_once(folder: Path, failing: Callable[..., str]) -> None:
-    said = failing("train", "toy.yaml", "training.epochs=3", "--epochs", "2")
-    assert "--epochs and training.epochs both set the number of epochs; give one of them" in said
-
-
-def test_a_resumed_run_says_from_which_epoch_it_continues(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "toy.yaml", "--seeds", "1", "--networks", "sum", "-o", "run", "--epochs", "3"]) == 0
-    assert "run/sum/seed-1 in epoch 3" in capsys.readouterr().err
 
 
 def test_options_of_a_network_of_the_task_can_be_set_without_listing_it(
@@ -169,15 +150,6 @@ def test_what_cannot_be_trained_or_scored_costs_no_earlier_run(
     assert "these data are not divided" in said
     assert len(list(trained.glob("*/seed-*/checkpoints.json"))) == 4
     assert len(list(trained.glob("*/results.jsonl"))) == 2
-
-
-def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(recipe_run, "fit_seeds", interrupted)
-    assert main(["train", "toy.yaml", "-o", "run"]) == 130
-    assert capsys.readouterr().err.endswith("stopped; run the same command without --overwrite to resume\n")
 
 
 def test_without_matplotlib_there_is_no_plot(

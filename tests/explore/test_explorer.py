@@ -27,8 +27,7 @@ from treemem.task import Answer, Task
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.logical_inference.task import LogicalInference
-from treemem.tasks.transduction import Transduction, TransductionDataOptions
-from treemem.trees.equation_parser import parse_equation
+from treemem.tasks.transduction import Transduction
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm, token_table
 from treemem.trees.tree import Tree
@@ -159,19 +158,6 @@ def test_every_network_that_induces_trees_shows_them(name: str) -> None:
     assert [example["sequences"][0]["induced"] for example in page["examples"]] == expected
 
 
-def test_distances_of_an_on_lstm_are_told_for_each_token_and_layer() -> None:
-    model = listops_model("ONLSTM", num_layers=2, chunk_size=2)
-    page = PageData(page_data(model, EXPRESSIONS))
-    with torch.no_grad():
-        states = model.encoder(whole_batch(model, EXPRESSIONS), trace=True)
-    rows = page.rows("sequences")[-int(states.lengths[-1]) :]
-    for token, row in enumerate(rows):
-        for name in ("forget_distance", "input_distance"):
-            assert page.values(name, row) == [rounded(states.trace[name][-1, :, token].tolist())]
-        assert page.values("master_forget", row) == [rounded(states.trace["master_forget"][-1, token].tolist())]
-    assert page.data["examples"][0]["sequences"][0]["induced"] is not None
-
-
 def test_a_memory_is_shown_over_what_was_read_and_written_whatever_the_batch() -> None:
     """More examples than are run at once, so that the memories of the batches are not of one size."""
     torch.manual_seed(0)
@@ -193,20 +179,6 @@ def test_a_memory_is_shown_over_what_was_read_and_written_whatever_the_batch() -
             (strengths,) = page.values("strength", row)
             assert strengths[: token + 1] == rounded(found.trace["strength"][number, token, : token + 1].tolist())
             assert np.isnan(strengths[token + 1 :]).all()
-
-
-def test_pairs_with_targets_are_shown_as_sources_are() -> None:
-    task = Transduction("copy", alphabet=4)
-    options = {"hidden_size": 6, "encoder": "bidirectional", "attention": "additive", "embedding_size": 4}
-    model = Model(task, NetworkConfig("SequenceToSequence", options)).eval()
-    pairs = task.make_data(TransductionDataOptions(4, 1, 1, train_lengths=(3, 5), test_lengths=(3, 5))).forest
-    sources = [record["source"] for record in task.records_of(pairs)]
-
-    def words(given: Any) -> list[list[str]]:
-        page = page_data(model, given)
-        return [[page["labels"][token][0] for token in each["sequences"][0]["token"]] for each in page["examples"]]
-
-    assert words(pairs) == words(sources)
 
 
 def test_other_encoders_show_tokens_and_outputs_and_no_tree_of_their_own() -> None:
@@ -390,13 +362,6 @@ def test_encodings_are_projected_to_their_principal_components() -> None:
     assert page["projection"]["variance"] == [f"{value:.1f}" for value in part[:2]]
 
 
-def test_encodings_that_are_all_alike_or_but_one_stand_in_the_middle() -> None:
-    model = toy_model(["x", "y"])
-    page = page_data(model, ["x", "x"])
-    assert page["projection"] == {"points": [[0, 0], [0, 0]], "variance": ["0.0", "0.0"]}
-    assert page_data(model, ["x"])["projection"]["points"] == [[0, 0]]
-
-
 def test_what_is_no_number_is_shown_as_such(tmp_path: Path) -> None:
     model = equation_model()
     with torch.no_grad():
@@ -419,13 +384,6 @@ def test_an_answer_that_is_no_number_is_not_the_first_class() -> None:
     page = page_data(model, EXPRESSIONS, labels=[0, 9, -1])
     assert [example["prediction"] for example in page["examples"]] == ["not a number"] * 3
     assert [example["correct"] for example in page["examples"]] == [False, False, None]
-
-
-def test_pointers_that_are_no_numbers_induce_no_tree() -> None:
-    model = listops_model("OrderedMemory", slots=5)
-    with torch.no_grad():
-        model.encoder.embedding.weight[model.encoder.vocabulary.leaves.index("9")] = torch.nan
-    assert page_data(model, EXPRESSIONS)["examples"][0]["sequences"][0]["induced"] is None
 
 
 class Markup(HTMLParser):
@@ -496,19 +454,6 @@ def test_the_model_is_left_as_it_was() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_bounds_are_those_of_the_numbers_on_the_page() -> None:
-    page = PageData(page_data(equation_model(), EQUATIONS))
-    numbers = np.array([page.values("h", row) for row in page.rows("trees")])
-    assert float(page.fields["h"]["low"]) == numbers.min()
-    assert float(page.fields["h"]["high"]) == numbers.max()
-
-
-def test_texts_and_trees_may_be_mixed_and_come_once() -> None:
-    equations = ["x + y = y", parse_equation("x = 2*x")]
-    data = page_data(equation_model(), iter(equations))
-    assert [example["text"] for example in data["examples"]] == ["x + y = y", "x = 2*x"]
-
-
 def test_a_file_that_is_there_is_replaced_only_where_that_is_said(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("mine")
@@ -527,12 +472,9 @@ def test_a_file_that_is_there_is_replaced_only_where_that_is_said(tmp_path: Path
         (["x = y", "x = foo(y)"], {}, TreememError, "line 2"),
         ("x = y", {}, GraphError, "put a single one in brackets"),
         (["x = y", Tree("x")], {}, GraphError, "example 2: the root is 'x' with 0 children"),
-        ([1], {}, GraphError, "example 1: the root is '1' with 0 children"),
         (EQUATIONS, {"most": 2}, RecipeError, "3 examples are more than 2; choose some of them, or set most=3"),
         (EQUATIONS, {"ids": ["a"]}, RecipeError, "1 ids for 3 examples"),
-        (EQUATIONS, {"labels": [1, 0]}, RecipeError, "give one for each of 3 examples"),
         (EQUATIONS, {"labels": [1, 0, 5]}, RecipeError, "label"),
-        (Forest.from_trees([Tree("x")]), {}, GraphError, "is no equation"),
     ],
 )
 def test_bad_input_gives_an_error_that_says_what_is_wrong_and_no_page(
@@ -548,14 +490,6 @@ def test_labels_that_the_model_does_not_know_are_refused_by_their_name() -> None
         page_data(toy_model(["x", "y"]), ["(f x z)"])
 
 
-def test_classes_are_called_as_the_task_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ListOps, "class_names", tuple("abcdefghij"), raising=False)
-    page = page_data(listops_model("LSTM"), EXPRESSIONS, labels=[9, 7, 0])
-    assert [example["label"] for example in page["examples"]] == ["j", "h", "a"]
-    assert all(example["prediction"] in "abcdefghij" for example in page["examples"])
-    assert [len(example["classes"]) for example in page["examples"]] == [10] * 3
-
-
 def test_numbers_are_shown_by_their_value_and_passes_both_ways_by_their_names() -> None:
     torch.manual_seed(0)
     network = NetworkConfig("TreeLSTM", {"hidden_size": 4, "direction": "both"})
@@ -566,17 +500,6 @@ def test_numbers_are_shown_by_their_value_and_passes_both_ways_by_their_names() 
     root = page.data["examples"][0]["trees"][0]["row"][-1]
     (place,) = page.data["rows"]["h"][root : root + 1]
     assert page.data["encodings"]["places"][0] == place
-
-
-def test_a_forest_of_pairs_side_by_side_has_no_joint_and_takes_one_label_a_pair() -> None:
-    torch.manual_seed(0)
-    task = LogicalInference()
-    model = Model(task, NetworkConfig("TreeRNN", {"hidden_size": 3}))
-    forest = Forest.from_trees([*task.parse("( not a )\tb").children, *task.parse("a\ta").children])
-    page = page_data(model, forest, labels=[6, 0])
-    assert [example["text"] for example in page["examples"]] == ["( not a )  ⇥  b", "a  ⇥  a"]
-    assert [example["joint"] for example in page["examples"]] == [None, None]
-    assert all(example["correct"] is not None for example in page["examples"])
 
 
 def test_more_examples_than_are_run_at_once_are_told_as_if_they_were_alone() -> None:

@@ -230,7 +230,7 @@ def test_a_page_of_tokens_shows_pointers_and_the_tree_that_was_found_on_a_phone(
     visit.leave(path)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark")])
 def test_a_page_of_a_transformer_shows_what_each_position_attends_to(
     browser: Any, tmp_path: Path, width: int, scheme: str
 ) -> None:
@@ -299,7 +299,7 @@ def test_a_temperature_stands_beside_the_probability_that_it_makes(browser: Any,
     assert all(text.endswith(" (temperature 1.290)") for text in texts[1.29])
 
 
-@pytest.mark.parametrize("depth", [5, 12, 100])
+@pytest.mark.parametrize("depth", [5, 100])
 def test_the_buttons_of_zoom_stay_beside_those_of_the_replay(browser: Any, tmp_path: Path, depth: int) -> None:
     model = _certain(EquationVerification(), 0)
     path = explore(model, ["sin(" * depth + "x" + ")" * depth + " = x"], tmp_path / "page.html")
@@ -311,7 +311,7 @@ def test_the_buttons_of_zoom_stay_beside_those_of_the_replay(browser: Any, tmp_p
     visit.leave(path)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark"])
 def test_both_sides_show_in_the_plane_where_they_agree(browser: Any, tmp_path: Path, scheme: str) -> None:
     path = explore(_certain(EquationVerification(), 0), ["x = x", "y = y", "x = y"], tmp_path / "page.html")
     visit = Visit(browser, path, scheme=scheme)

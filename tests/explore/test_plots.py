@@ -103,29 +103,6 @@ def test_costs_have_a_panel_for_each_task_and_a_named_point_for_each_network(tmp
     assert logic.get_xscale() == "log"
 
 
-def test_names_of_near_points_do_not_cover_each_other(tmp_path: Path) -> None:
-    points = {f"network {number}": (1.0 + number / 1000, [80.0 - number / 1000]) for number in range(5)} | {
-        "far": (9.0, [0.0])
-    }
-    figure = plot_costs({"logic": {"trees": points}}, tmp_path / "costs.svg", axes_names=("seconds", "accuracy"))
-    (axes,) = figure.axes
-    boxes = [text.get_window_extent() for text in axes.texts]
-    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
-
-
-def test_a_name_does_not_cover_the_point_beside_its_own(tmp_path: Path) -> None:
-    points = {
-        "a network": (1.0, [50.0]),
-        "another network": (1.2, [50.0]),
-        "far": (9.0, [0.0]),
-        "further": (0.1, [90.0]),
-    }
-    figure = plot_costs({"logic": {"trees": points}}, tmp_path / "costs.svg", axes_names=("seconds", "accuracy"))
-    (axes,) = figure.axes
-    dots = axes.transData.transform([(cost, value) for cost, (value,) in points.values()])
-    assert not any(text.get_window_extent().contains(*dot) for text in axes.texts for dot in dots)
-
-
 def test_names_of_points_at_the_right_stay_within_the_axes(tmp_path: Path) -> None:
     points = {
         "first": (1.0, [50.0]),

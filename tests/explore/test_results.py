@@ -44,12 +44,6 @@ def test_the_table_has_a_row_a_network_and_a_column_a_group() -> None:
     assert len({len(line) for line in table.splitlines()}) == 1
 
 
-def test_groups_without_a_name_have_no_column() -> None:
-    table = accuracy_table({"Mine": [score(0, 20, 0.9, 0.5), score("all", 20, 0.9, 0.5)]}, group_name=lambda group: "")
-    assert table.splitlines()[0].replace(" ", "") == "|network|all|"
-    assert "90.00" in table
-
-
 OTHERS = {
     **SCORES,
     "Elsewhere": [
@@ -115,24 +109,3 @@ def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_fi
     assert axes.get_title() == "Equation verification"
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert [file.name for file in tmp_path.iterdir()] == ["accuracy.png"]
-
-
-def test_a_legend_of_long_names_is_not_cut_off(tmp_path: Path) -> None:
-    names = [f"a network with a long name, {number} of many, with a stack, normalised, no-op" for number in (1, 2)]
-    figure = plot_accuracy(
-        {name: [score(8, 10, 0.9, 0.5), score(9, 10, 0.8, 0.5)] for name in names}, tmp_path / "wide.png"
-    )
-    figure.canvas.draw()
-    legend = figure.legends[0].get_window_extent()
-    assert legend.x0 >= 0
-    assert legend.x1 <= figure.bbox.width
-
-
-def test_a_published_figure_beside_a_single_group_is_named_by_it(tmp_path: Path) -> None:
-    figure = plot_accuracy({"Tree-LSTM": SCORES["Tree-LSTM"][1:]}, tmp_path / "accuracy.png", PUBLISHED)
-    assert any(text.get_text().endswith("published data set, depth 10)") for text in figure.legends[0].texts)
-
-
-def test_a_plot_of_nothing_is_an_empty_one(tmp_path: Path) -> None:
-    plot_accuracy({}, tmp_path / "nothing.png")
-    assert (tmp_path / "nothing.png").stat().st_size > 0

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import dgl
 import numpy as np
@@ -15,7 +12,7 @@ from models import small_model
 from toy_task import MoreX
 
 import treemem
-from treemem.errors import ParseError, RecipeError
+from treemem.errors import RecipeError
 from treemem.explore.explorer import page_data
 from treemem.model import Model
 from treemem.networks import NetworkConfig
@@ -206,13 +203,6 @@ def test_a_single_record_must_stand_in_a_list(record: object) -> None:
         TreePredictor(small_model()).predict(record)  # type: ignore[arg-type]  # the point of the test
 
 
-def test_a_chunk_ends_where_its_texts_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 20)
-    entries = [chunks.Entry(line, line, text) for line, text in enumerate(["x" * 19, "y", "z", {"a": "w" * 20}, "v"])]
-    entries += [chunks.Entry(6, 6, None, ParseError("no JSON here", "x" * 40)), chunks.Entry(7, 7, parse_brackets("x"))]
-    assert [len(chunk.entries) for chunk in chunks.chunks_of(entries)] == [2, 2, 2, 1]
-
-
 @pytest.mark.parametrize(
     ("given", "identity"),
     [
@@ -261,33 +251,6 @@ def test_records_read_in_other_processes_have_the_same_answers() -> None:
     abandoned.close()
 
 
-class OfTheProgram(str):
-    """A text of a class that child processes do not know."""
-
-
-def test_records_that_cannot_be_sent_to_other_processes_are_read_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Nameless(str):
-        pass
-
-    model = small_model()
-    expected = list(TreePredictor(model).predict([{"equation": text} for text in GOOD * 2]))
-    monkeypatch.setattr(OfTheProgram, "__module__", "__main__")
-    monkeypatch.setattr(sys.modules["__main__"], "OfTheProgram", OfTheProgram, raising=False)
-    records = [
-        *(MappingProxyType({"equation": text, "lock": threading.Lock()}) for text in GOOD[:3]),
-        *({"equation": OfTheProgram(text)} for text in GOOD[3:] + GOOD[:1]),
-        *({"equation": Nameless(text)} for text in GOOD[1:]),
-    ]
-    assert list(TreePredictor(model, processes=2).predict(records)) == expected
-
-
-def test_a_reader_of_the_running_program_reads_in_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = type(small_model().task.reader)
-    monkeypatch.setattr(reader, "__module__", "__main__")
-    monkeypatch.setattr(sys.modules["__main__"], reader.__qualname__, reader, raising=False)
-    assert all(answer["error"] is None for answer in TreePredictor(small_model(), processes=2).predict(GOOD))
-
-
 def test_a_model_can_be_named() -> None:
     predictor = TreePredictor("equation_verification")
     assert [answer["prediction"] for answer in predictor.predict(["x + y = y + x", "x = -x"])] == [1, 0]
@@ -328,10 +291,3 @@ def test_what_training_did_not_have_is_warned_of_whether_or_not_the_vocabulary_h
     assert answer["error"] is None
     assert answer["warning"] == warning
     assert page_data(model, [text])["examples"][0]["warning"] == warning
-
-
-def test_labels_that_no_training_example_had_are_warned_of() -> None:
-    model = small_model()
-    model.unseen = ("Infinity:oo", "sinh")
-    answers = list(TreePredictor(model).predict(["x = x", "sinh(oo) = x", "x ="]))
-    assert [answer["warning"] for answer in answers] == [None, "no training example had Infinity:oo, sinh", None]

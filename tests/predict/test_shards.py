@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -34,6 +33,7 @@ SHARDS, RECORDS = ("a", "b", "c", "d"), 7
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_RECORDS", 3)
+    monkeypatch.setattr(chunks, "MOST_PROCESSES", 1)
 
 
 @pytest.fixture(scope="module")
@@ -266,15 +266,6 @@ def test_a_folder_of_other_files_is_left_alone(ray: Here, model: Path, records: 
         predict_shards(model, records, records)
 
 
-def test_a_folder_with_leftovers_of_a_killed_process_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "._answers_of.json.tmp").write_text('{"wei')
-    settings = {"model": "a", "input": "b"}
-    shards._prepare_folder(tmp_path, settings)
-    assert [(path.name, json.loads(path.read_text())) for path in tmp_path.iterdir()] == [
-        ("_answers_of.json", settings)
-    ]
-
-
 def test_what_cannot_be_run_is_told(ray: Here, model: Path, records: Path, tmp_path: Path) -> None:
     for source, options, match in (
         (tmp_path, {}, r"there is no file \*\.parquet in"),
@@ -297,18 +288,6 @@ def test_a_ray_that_was_started_for_a_job_ends_with_it_and_one_that_was_there_st
     predict_shards(model, records, tmp_path / "here", actors=9)
     begun, ended = ray.told
     assert (begun["address"], begun["num_cpus"], ended) == ("local", max(9, os.cpu_count() or 1), "ended")
-
-
-def test_a_cluster_that_cannot_be_reached_is_told(
-    ray: Here, model: Path, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def init(**_: object) -> None:
-        raise ConnectionError("Failed to connect to Ray cluster at other:6379\nand more")
-
-    ray.has_begun = False
-    monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(RecipeError, match="cannot connect to Ray: Failed to connect to Ray cluster at other:6379"):
-        predict_shards(model, records, tmp_path / "answers", actors=1)
 
 
 def test_without_ray_the_extra_is_named(

@@ -31,8 +31,10 @@ def folders(output: Path, kind: str) -> list[Path]:
     return [output / "checkpoints" / f"{number:06d}" for number in named]
 
 
-@pytest.mark.parametrize("name", ["training_state.pt", "model.safetensors", "manifest.json"])
-@pytest.mark.parametrize("damage", ["torn", "missing", "no folder"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("training_state.pt", "torn"), ("model.safetensors", "missing"), ("manifest.json", "torn"), ("", "no folder")],
+)
 def test_a_damaged_last_checkpoint_makes_it_resume_from_the_one_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: str
 ) -> None:
@@ -70,7 +72,7 @@ def test_resuming_where_every_checkpoint_is_damaged_is_an_error(tmp_path: Path) 
         treemem.load(tmp_path)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"best": 3}', b'{"best": ["x"], "last": []}'])
+@pytest.mark.parametrize("content", [None, b"{", b'{"best": ["x"], "last": []}'])
 def test_without_the_file_of_pointers_the_newest_checkpoint_counts(tmp_path: Path, content: bytes | None) -> None:
     stopped_run(tmp_path / "broken", 5, checkpoint_steps=2)
     pointers = tmp_path / "broken" / "checkpoints.json"
@@ -85,35 +87,29 @@ def test_without_the_file_of_pointers_the_newest_checkpoint_counts(tmp_path: Pat
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda state: state.pop("fingerprint"), "it has no 'fingerprint'"),
-        (lambda state: state.pop("progress"), "it has no 'progress'"),
-        (lambda state: state["progress"].update(stage=1), "unexpected keyword argument 'stage'"),
-        (lambda state: state.pop("learner"), "it has no 'learner'"),
-        (lambda state: state["learner"].update(optimizers=[]), "of another form"),
-        (lambda state: state["processes"][0].pop("random"), "it has no 'random'"),
-        (lambda state: state["processes"][0]["random"].update(cpu=torch.zeros(3)), "of another form"),
-    ],
-)
-def test_a_training_state_of_another_form_is_refused(
-    tmp_path: Path, change: Callable[[dict[str, Any]], object], problem: str
-) -> None:
-    run(tmp_path, epochs=1)
-    state, _, records = last_state(tmp_path)
-    change(state)
-    files = {**checkpoint.files_of(treemem.load(tmp_path), records), **checkpoint.training_files_of(state)}
-    RunFolder(tmp_path).save(files, best=False)
-    with pytest.raises(CheckpointError, match=rf"cannot resume from .*{problem}.*output folder.*overwrite=True"):
-        run(tmp_path, epochs=4, resume=True)
+STATES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda state: state.pop("fingerprint"), "it has no 'fingerprint'"),
+    (lambda state: state["progress"].update(stage=1), "unexpected keyword argument 'stage'"),
+    (lambda state: state["learner"].update(optimizers=[]), "of another form"),
+    (lambda state: state["processes"][0].pop("random"), "it has no 'random'"),
+]
 
 
-@pytest.mark.parametrize("averaging", [None, 0.9])
+def test_a_training_state_of_another_form_is_refused(tmp_path: Path) -> None:
+    for change, problem in STATES:
+        run(tmp_path, epochs=1, overwrite=True)
+        state, _, records = last_state(tmp_path)
+        change(state)
+        files = {**checkpoint.files_of(treemem.load(tmp_path), records), **checkpoint.training_files_of(state)}
+        RunFolder(tmp_path).save(files, best=False)
+        with pytest.raises(CheckpointError, match=rf"cannot resume from .*{problem}.*output folder.*overwrite=True"):
+            run(tmp_path, epochs=4, resume=True)
+
+
 def test_a_finished_run_whose_best_checkpoint_is_damaged_gives_the_one_before_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, averaging: float | None
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given: dict[str, Any] = {"count": 200, "learning_rate": 0.02, "seed": 7, "epochs": 4, "averaging": averaging}
+    given: dict[str, Any] = {"count": 200, "learning_rate": 0.02, "seed": 7, "epochs": 4, "averaging": 0.9}
     first = run(tmp_path, **given)
     best = folders(tmp_path, "best")
     before = len(checkpoint.records_of(checkpoint.verified_files(best[1]), best[1]))
@@ -127,9 +123,8 @@ def test_a_finished_run_whose_best_checkpoint_is_damaged_gives_the_one_before_it
     assert treemem.load(tmp_path)
 
 
-@pytest.mark.parametrize("averaging", [None, 0.9])
-def test_a_finished_run_that_lost_its_best_checkpoints_gives_the_last(tmp_path: Path, averaging: float | None) -> None:
-    given: dict[str, Any] = {"epochs": 5, "learning_rate": 1e-6, "averaging": averaging}
+def test_a_finished_run_that_lost_its_best_checkpoints_gives_the_last(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"epochs": 5, "learning_rate": 1e-6, "averaging": 0.9}
     first = run(tmp_path, **given)
     assert first.best_epoch == 1
     for folder in folders(tmp_path, "best"):
@@ -148,16 +143,6 @@ def test_the_average_is_in_the_last_checkpoint_beside_the_weights(tmp_path: Path
     for name, weight in state["weights"].items():
         assert torch.equal(average[name], state["average"][f"module.{name}"])
         assert not torch.equal(average[name], weight)
-
-
-def test_two_of_the_best_and_two_of_the_last_checkpoints_are_kept_and_none_is_written_again(tmp_path: Path) -> None:
-    stopped_run(tmp_path, 5, checkpoint_steps=2)
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")}
-    run(tmp_path, resume=True)
-    kept = [*folders(tmp_path, "best"), *folders(tmp_path, "last")]
-    assert sorted((tmp_path / "checkpoints").iterdir()) == sorted(set(kept))
-    assert len(folders(tmp_path, "last")) == 2
-    assert all(path.stat().st_mtime_ns == time for path, time in before.items() if path.exists())
 
 
 def test_a_new_run_replaces_the_old_one_only_where_asked_to(tmp_path: Path) -> None:
@@ -197,17 +182,6 @@ def test_a_second_process_is_kept_out_until_the_first_one_is_gone(tmp_path: Path
     run(tmp_path)
 
 
-def test_what_a_killed_process_left_unfinished_is_cleared(tmp_path: Path) -> None:
-    run(tmp_path / "whole")
-    left = tmp_path / "run" / "checkpoints" / ".000007.tmp"
-    left.mkdir(parents=True)
-    (left / "config.yaml").write_text("half")
-    (tmp_path / "run" / ".metrics.jsonl.1.tmp").write_text("{")
-    run(tmp_path / "run")
-    assert not list((tmp_path / "run").rglob(".*.tmp"))
-    assert_same(tmp_path / "run", tmp_path / "whole")
-
-
 def test_an_option_that_no_checkpoint_can_hold_is_refused_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +214,7 @@ def test_a_log_on_a_full_disk_keeps_its_whole_lines(tmp_path: Path, request: pyt
     assert path.read_text() == '{"epoch": 1}\n{"epoch": 2}\n'
 
 
-@pytest.mark.parametrize("flushes", [9, 12, 15, 17])
+@pytest.mark.parametrize("flushes", [9, 15])
 def test_a_run_that_finds_the_disk_full_goes_on_to_the_same_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flushes: int
 ) -> None:
@@ -261,3 +235,13 @@ def test_a_run_that_finds_the_disk_full_goes_on_to_the_same_numbers(
     assert 1 <= len(last_state(tmp_path / "full")[2]) < 3
     run(tmp_path / "full", resume=True)
     assert_same(tmp_path / "whole", tmp_path / "full")
+
+
+def test_two_of_the_best_and_two_of_the_last_checkpoints_are_kept_and_none_is_written_again(tmp_path: Path) -> None:
+    stopped_run(tmp_path, 5, checkpoint_steps=2)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")}
+    run(tmp_path, resume=True)
+    kept = [*folders(tmp_path, "best"), *folders(tmp_path, "last")]
+    assert sorted((tmp_path / "checkpoints").iterdir()) == sorted(set(kept))
+    assert len(folders(tmp_path, "last")) == 2
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items() if path.exists())

@@ -190,19 +190,6 @@ def test_the_command_is_told_once(folder: Path, seen: list[dict[str, Any]]) -> N
     assert all(second[name][stream] == "" for name in ("train", "no recipe", "evaluate") for stream in ("out", "err"))
 
 
-def test_torchrun_trains_by_the_command(tmp_path: Path) -> None:
-    done = launch(
-        *("-m", "treemem", "train", "listops/small", "--networks", "LSTM", "--seeds", "1", "-o", str(tmp_path)),
-        *("data.training_size=30", "data.validation_size=10", "data.test_size=10", "data.pool=0"),
-        *("training.epochs=1", "training.curriculum=0", "training.threads=1", "training.accelerator=cpu"),
-        "networks.LSTM.options.hidden_size=4",
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("| LSTM, hidden_size 4 ") == 1
-    assert done.stderr.count("epoch 1/1: loss") == 1
-    assert (tmp_path / "results.jsonl").is_file()
-
-
 @pytest.mark.parametrize("examples", [0, 1, 2, 3, 10, 64])
 def test_a_batch_is_divided_into_parts_of_about_the_same_size_and_weight(examples: int) -> None:
     weights = np.random.default_rng(examples).integers(1, 50, examples)

@@ -79,10 +79,6 @@ def test_rows_kept_across_batches_change_no_score(caplog: pytest.LogCaptureFixtu
     assert f"{found.cache.hits} rows found" in caplog.text
 
 
-def test_without_a_split_all_examples_are_scored() -> None:
-    assert evaluate(toy_model(), toy_data(30, divided=False)).overall.examples == 30
-
-
 def test_what_cannot_be_scored_is_refused() -> None:
     model, data = toy_model(), toy_data(30)
     with pytest.raises(RecipeError, match="no example to evaluate in the split 'test'"):
@@ -128,11 +124,3 @@ def test_seeds_are_not_trained_where_the_split_to_evaluate_is_missing(tmp_path: 
         with pytest.raises(RecipeError, match=problem):
             fit_seeds(MoreX(), NETWORK, forest, seeds=[1], output=tmp_path, split=split)
     assert not list(tmp_path.iterdir())
-
-
-def test_scoring_uses_the_threads_that_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, before = scored_batches(monkeypatch), torch.get_num_threads()
-    for threads in (2, 1, None):
-        evaluate(toy_model(), toy_data(10), threads=threads)
-    assert seen == [(10, 2), (10, 1), (10, before)]
-    assert torch.get_num_threads() == before

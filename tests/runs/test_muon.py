@@ -14,7 +14,6 @@ from training_runs import OPTIONS, assert_same
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.networks.memories.controllers.cells import GRUCell
-from treemem.networks.trees.stacked_linear import StackedLinear
 from treemem.runs.fit import fit
 from treemem.runs.muon import Muon, hidden_matrices, orthogonalised
 from treemem.runs.options import TrainingOptions
@@ -116,13 +115,6 @@ def test_the_matrices_are_those_of_maps_and_cells(
     assert not found, "biases, embeddings, norms and single vectors are left to AdamW"
 
 
-def test_single_vectors_maps_without_inputs_and_what_is_tied_to_an_embedding_are_no_matrices() -> None:
-    parts = torch.nn.ModuleList([torch.nn.Linear(3, 1), StackedLinear(2, (), 4), torch.nn.Embedding(5, 3)])
-    tied = torch.nn.Linear(3, 5)
-    tied.weight = parts[2].weight
-    assert hidden_matrices(parts.append(tied)) == {}
-
-
 def test_a_matrix_that_a_batch_does_not_use_only_decays() -> None:
     torch.manual_seed(0)
     weight = torch.nn.Parameter(torch.randn(2, 4, 3))
@@ -134,31 +126,6 @@ def test_a_matrix_that_a_batch_does_not_use_only_decays() -> None:
     stepped([weight], [[later]], optimizer)
     torch.testing.assert_close(weight[1], before[1] * (1 - RATE * DECAY))
     assert (weight[0] - before[0] * (1 - RATE * DECAY)).abs().max() > RATE / 100
-
-
-def test_its_state_moves_to_the_device_of_the_weights() -> None:
-    weights = [torch.nn.Parameter(torch.randn(size)) for size in ((4, 3), (3,))]
-    optimizer = Muon(weights, {weights[0]: 1}, RATE)
-    stepped(weights, [[torch.randn(4, 3), torch.randn(3)]], optimizer)
-    elsewhere = [torch.nn.Parameter(weight.detach().to("meta")) for weight in weights]
-    moved = Muon(elsewhere, {elsewhere[0]: 1}, RATE)
-    moved.load_state_dict(optimizer.state_dict())
-    values = [value for state in moved.state.values() for value in state.values()]
-    assert [value.device.type for value in values] == ["meta"] * 4
-
-
-def test_a_group_that_is_added_is_for_adamw_and_a_closure_is_called() -> None:
-    first, second = (torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2))
-    optimizer = Muon([first], {first: 1}, RATE)
-    optimizer.add_param_group({"params": [second]})
-
-    def closure() -> float:
-        (first.sum() + second.sum()).backward()
-        return 3.0
-
-    assert optimizer.step(closure) == 3.0
-    torch.testing.assert_close(second, torch.full((3, 2), 1 - RATE))
-    assert (first < 1).all()
 
 
 def test_gates_of_cells_and_of_layers_with_projections_are_blocks() -> None:

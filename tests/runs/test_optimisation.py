@@ -29,14 +29,6 @@ def test_warmup_rises_to_the_full_rate_and_leaves_the_schedule_the_other_steps(s
     assert found[4:] == factors(6, schedule)
 
 
-@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (1, 0.9), (3, math.nextafter(1, 0)), (10**6, 1 - 2**-53)])
-def test_every_step_of_a_short_or_almost_wholly_rising_run_has_a_rate(steps: int, warmup: float) -> None:
-    for schedule in ("constant", "linear", "cosine"):
-        for step in (0, steps - 1, steps):
-            assert 0 <= rate_factor(step, steps, schedule, warmup) <= 1
-        assert rate_factor(0, steps, schedule, warmup) > 0
-
-
 def test_a_scheduler_that_begins_in_the_middle_goes_on_as_the_whole_one() -> None:
     def rates(done: int) -> list[float]:
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=9.0)
@@ -109,15 +101,6 @@ def test_the_average_is_that_of_its_formula() -> None:
     assert torch.equal(model.weight.detach(), weights), "the model itself is left as it is"
 
 
-def test_buffers_are_those_of_the_model() -> None:
-    model = nn.BatchNorm1d(2)
-    average = averaged_model(model, 0.9)
-    for _ in range(3):
-        model(torch.randn(4, 2, generator=torch.Generator().manual_seed(1)))
-        average.update_parameters(model)
-    assert torch.equal(average.module.running_mean, model.running_mean)
-
-
 @pytest.mark.parametrize("stop", [1, 3])
 def test_an_average_taken_up_from_its_state_goes_on_to_the_same_weights(stop: int) -> None:
     def averaged(steps: range, state: dict[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
@@ -134,3 +117,12 @@ def test_an_average_taken_up_from_its_state_goes_on_to_the_same_weights(stop: in
     whole, resumed = averaged(range(5)), averaged(range(stop, 5), averaged(range(stop)))
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_buffers_are_those_of_the_model() -> None:
+    model = nn.BatchNorm1d(2)
+    average = averaged_model(model, 0.9)
+    for _ in range(3):
+        model(torch.randn(4, 2, generator=torch.Generator().manual_seed(1)))
+        average.update_parameters(model)
+    assert torch.equal(average.module.running_mean, model.running_mean)

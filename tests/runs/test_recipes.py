@@ -13,11 +13,9 @@ from treemem.networks import NETWORKS, NetworkConfig
 from treemem.plain_yaml import dump_yaml
 from treemem.runs.options import TrainingOptions
 from treemem.runs.recipe import (
-    format_recipe,
     load_recipe,
     load_task_data,
     parse_recipe,
-    recipe_names,
 )
 from treemem.task import TASKS
 from treemem.trees.vocabulary import Vocabulary
@@ -78,37 +76,26 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
         ({"trainin": {}}, "no field 'trainin'; did you mean training"),
         ({"training": {"epoch": 2}}, r"no field 'training\.epoch'; did you mean epochs"),
         ({"training": {"epochs": "many"}}, r"training\.epochs must be a whole number, not \'many\'$"),
-        ({"training": {"epochs": 2.5}}, r"training\.epochs must be a whole number, not \'2\.5\'$"),
         ({"training": {"epochs": 0}}, "epochs must be at least 1"),
         ({"training": 3}, "training must be fields"),
         ({"data": {"cuont": 2}}, r"no field 'data\.cuont'; did you mean count"),
-        ({"data": {"count": "x"}}, r"data\.count must be a whole number"),
         ({"networks": {"a": {"netwrk": "KindSum"}}}, r"no field 'networks\.a\.netwrk'; did you mean network"),
         ({"networks": {"a": {"network": "KindSun"}}}, "no network 'KindSun'; did you mean KindSum"),
         ({"networks": {"a": {"network": "KindSum", "options": {"hidden": 1}}}}, "did you mean hidden_size"),
-        ({"networks": {"a": {}}}, "network"),
         ({"networks": ["KindSum"]}, "networks must be names"),
-        ({"networks": {}}, "the field 'networks' is missing"),
         ({"task": "more_z"}, "no task 'more_z'; did you mean more_x"),
-        ({"task": None}, "the field 'task' is missing"),
         ({"networks": {"a": {"network": "KindSum", "options": {}}}}, r"networks\.a\.options\.hidden_size is missing"),
         (
             {"networks": {"a": {"network": "KindSum", "options": {"hidden_size": "abc"}}}},
             "hidden_size must be a whole number, not 'abc'",
         ),
-        ({"networks": {"a": {"network": "KindSum", "options": {"hidden_size": -1}}}}, r"networks\.a\.options: .*-1"),
         ({"networks": {"a": {"network": "KindSum", "options": {"hidden_size": 10**30}}}}, "'hidden_size': 1000"),
         ({"networks": {"a": {"network": "TreeLSTM", "options": {"hidden_size": 0}}}}, "hidden_size must be at least 1"),
-        (
-            {"networks": {"a": {"network": "TreeLSTM", "options": {"hidden_size": 3, "leaf": "x"}}}},
-            "leaf must be one of embedding",
-        ),
         ({"task_options": {"strict": "maybe"}}, r"task_options\.strict must be true or false, not 'maybe'"),
         ({"task_options": {"strikt": True}}, r"no field 'task_options\.strikt'; did you mean strict"),
         ({"seeds": ["a"]}, r"seeds must be a list of whole numbers"),
         ({"seeds": [1, -1]}, r"seeds must be from 0 to 2\^63 - 1, not -1$"),
         ({"seeds": [1, 2, 1]}, r"seeds must differ, not 1, 2, 1$"),
-        ({"seeds": 3}, r"seeds must be a list of whole numbers, not \'3\'$"),
     ],
 )
 def test_an_unknown_or_ill_typed_field_is_named(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
@@ -248,14 +235,6 @@ def test_the_name_of_a_network_is_a_text(tmp_path: Path) -> None:
     assert list(load_recipe(written(tmp_path, networks={"1": network, "no": network})).networks) == ["1", "no"]
     with pytest.raises(RecipeError, match="the network's name 1 is not a text; write it in quotes"):
         load_recipe(written(tmp_path, networks={1: network, "1": network}))
-
-
-@pytest.mark.parametrize("name", recipe_names())
-def test_a_printed_recipe_is_an_equal_recipe(name: str, tmp_path: Path) -> None:
-    recipe = load_recipe(name)
-    path = tmp_path / "recipe.yaml"
-    path.write_text(format_recipe(recipe), encoding="utf-8")
-    assert load_recipe(path) == recipe
 
 
 def test_a_whole_number_is_read_as_a_text_where_a_text_is_wanted() -> None:

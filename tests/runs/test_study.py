@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import base64
 import dataclasses
 import os
 import shutil
@@ -12,14 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from toy_task import KindSum, MoreX, scored_batches, toy_data
 
 import treemem
 from treemem import RecipeError
 from treemem.errors import ParseError
-from treemem.metrics.score import Score, column_scores, score_columns, score_row
+from treemem.metrics.score import column_scores, score_columns
 from treemem.networks import NetworkConfig
 from treemem.records import locked, write_records
 from treemem.runs import (
@@ -79,14 +77,6 @@ def test_runs_are_scored_in_batches_and_threads_of_their_training(
     run_study(MoreX(), [run], {"data": toy_data()}, files={"other": toy_data(18, divided=False)}, **given)
     validation, test, other = 12, 12, 18
     assert seen == [(6, 2)] * ((validation + test + other) // 6)
-
-
-def test_a_recorded_run_with_stages_of_a_curriculum_is_known_again(tmp_path: Path) -> None:
-    staged = dataclasses.replace(TRAINING, curriculum=((2, 1),))
-    planned = [StudyRun("sum/seed-1", "sum", SUM, staged)]
-    given = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl", "splits": ("validation",)}
-    first = run_study(MoreX(), planned, {"data": toy_data()}, **given)
-    assert run_study(MoreX(), planned, {"data": toy_data()}, **given) == first
 
 
 def test_what_is_recorded_is_not_run_again_and_what_is_missing_is(tmp_path: Path) -> None:
@@ -201,24 +191,15 @@ def test_scores_of_other_weights_are_not_kept(tmp_path: Path) -> None:
     assert after[0]["scores"].keys() == {"train", "validation", "test", "second"}
 
 
-def test_options_at_their_defaults_are_the_same_run(tmp_path: Path) -> None:
-    data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
-    run = StudyRun("lstm", "lstm", NetworkConfig("TreeLSTM", {"hidden_size": 2}), TRAINING)
-    first = run_study(MoreX(), [run], data, folder=tmp_path / "runs", results=results)
-    spelled = dataclasses.replace(run, network=run.network.replace(dropout=0.0))
-    assert run_study(MoreX(), [spelled], data, folder=tmp_path / "runs", results=results) == first
-
-
-def test_a_recorded_run_of_a_network_with_a_pair_for_an_option_is_known_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recorded_run_with_pairs_for_options_is_known_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class OfPairs(KindSum):
         def __init__(self, hidden_size: int, vocabulary: Vocabulary, *, sizes: Sequence[int] = (1, 2)) -> None:
             super().__init__(hidden_size, vocabulary)
 
     monkeypatch.setattr(NetworkConfig, "constructor", lambda self, networks=None: OfPairs)
     given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl"}
-    run = StudyRun("sum", "sum", SUM.replace(sizes=(4, 4)), TRAINING)
+    staged = dataclasses.replace(TRAINING, curriculum=((2, 1),))
+    run = StudyRun("sum", "sum", SUM.replace(sizes=(4, 4)), staged)
     record = record_of(run, toy_data())
     write_records(given["results"], [record])
     found = run_study(MoreX(), [run], {"data": toy_data()}, **given)
@@ -237,19 +218,6 @@ def record_of(run: StudyRun, data: Forest) -> dict[str, Any]:
         "data": {"name": run.data, "hash": MoreX().examples(data).digest()},
         "scores": {"train": {}, "validation": {}, "test": {}},
     }
-
-
-def test_new_runs_are_recorded_beside_records_of_an_earlier_form(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl"}
-    earlier = record_of(runs(1)[0], toy_data())
-    write_records(given["results"], [earlier])
-    for _ in range(2):
-        found = run_study(MoreX(), runs(1, 2), {"data": toy_data()}, **given)
-        assert [record["run"] for record in read_study(given["results"])] == ["sum/seed-1", "sum/seed-2"]
-    assert {name: found[0][name] for name in earlier} == earlier
-    assert found[0]["weights"] is None
-    scored = run_study(MoreX(), runs(1), {"data": toy_data()}, **given, files={"other": toy_data(20, divided=False)})
-    assert scored[0]["weights"] is not None
 
 
 def test_a_record_without_a_field_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -284,18 +252,6 @@ def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp
         run_study(MoreX(), [averaging], data, folder=tmp_path / "runs", results=results)
 
 
-def test_scores_of_records_with_a_row_for_each_come_back() -> None:
-    scores = [Score(8, 10, {"accuracy": 0.5, "f1": 0.3}), Score("all", 10, {"accuracy": 0.5})]
-    record = {"scores": {"test": [score_row("sum", score, "depth") for score in scores]}}
-    assert recorded_scores(record, "test") == scores
-
-
-def test_right_answers_come_back_as_they_were_packed() -> None:
-    bits = np.array([1, 0, 1, 0, 1, 1, 0, 1, 1, 0, 0], bool)
-    packed = base64.b64encode(np.packbits(bits).tobytes()).decode()
-    assert right_answers({"right": {"test": [11, packed]}}, "test").tolist() == bits.tolist()
-
-
 @pytest.mark.parametrize(
     ("changes", "files", "message"),
     [
@@ -316,22 +272,6 @@ def test_names_that_would_overwrite_something_are_refused(
     with pytest.raises(RecipeError, match=message):
         run_study(MoreX(), [run], {"data": toy_data()}, folder=tmp_path / "runs", results=tmp_path / "s", files=others)
     assert not list(tmp_path.iterdir())
-
-
-def test_two_runs_of_one_name_and_no_process_are_refused(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"folder": tmp_path, "results": tmp_path / "study.jsonl"}
-    with pytest.raises(RecipeError, match="one name"):
-        run_study(MoreX(), runs(1, 1), {"data": toy_data()}, **given)
-    with pytest.raises(RecipeError, match="processes must be at least 1"):
-        run_study(MoreX(), runs(1), {"data": toy_data()}, processes=0, **given)
-
-
-def test_a_run_that_fails_stops_no_other_and_is_told_at_the_end(tmp_path: Path) -> None:
-    bad = dataclasses.replace(runs(1)[0], network=NetworkConfig("KindSum", {"hiden_size": 3}))
-    results = tmp_path / "study.jsonl"
-    with pytest.raises(RecipeError, match="hiden_size"):
-        run_study(MoreX(), [bad, *runs(2)], {"data": toy_data()}, folder=tmp_path / "runs", results=results)
-    assert [record["run"] for record in read_study(results)] == ["sum/seed-2"]
 
 
 SCRIPT = """
@@ -384,3 +324,19 @@ def comes_true(condition: Callable[[], bool], seconds: float = 120) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+def test_options_at_their_defaults_are_the_same_run(tmp_path: Path) -> None:
+    data, results = {"data": toy_data()}, tmp_path / "study.jsonl"
+    run = StudyRun("lstm", "lstm", NetworkConfig("TreeLSTM", {"hidden_size": 2}), TRAINING)
+    first = run_study(MoreX(), [run], data, folder=tmp_path / "runs", results=results)
+    spelled = dataclasses.replace(run, network=run.network.replace(dropout=0.0))
+    assert run_study(MoreX(), [spelled], data, folder=tmp_path / "runs", results=results) == first
+
+
+def test_two_runs_of_one_name_and_no_process_are_refused(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"folder": tmp_path, "results": tmp_path / "study.jsonl"}
+    with pytest.raises(RecipeError, match="one name"):
+        run_study(MoreX(), runs(1, 1), {"data": toy_data()}, **given)
+    with pytest.raises(RecipeError, match="processes must be at least 1"):
+        run_study(MoreX(), runs(1), {"data": toy_data()}, processes=0, **given)

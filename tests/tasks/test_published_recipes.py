@@ -41,11 +41,7 @@ def test_a_network_of_the_task_is_that_of_its_name_in_the_published_recipe(name:
     ("task", "name"),
     [
         *((ListOps(**LISTOPS.task_options), name) for name in LISTOPS.networks),
-        *(
-            (LogicalInference(**{**LOGIC.task_options, "form": form}), name)
-            for form in ("binary", "operators")
-            for name in {**LOGIC.networks, **LogicalInference.networks}
-        ),
+        *((LogicalInference(**LOGIC.task_options), name) for name in {**LOGIC.networks, **LogicalInference.networks}),
     ],
     ids=str,
 )

@@ -18,7 +18,7 @@ from treemem.records import write_records
 from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks import queue
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
-from treemem.tasks.queue import Entry, Job, Places, chosen_entries, read_queue, remaining, write_pages
+from treemem.tasks.queue import Entry, Job, Places, chosen_entries, read_queue, remaining
 
 ENTRIES = read_queue()
 PUBLISHED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -176,7 +176,3 @@ def test_the_jobs_of_a_killed_queue_are_free_and_resume(tmp_path: Path) -> None:
     (lock,) = locks.iterdir()
     with FileLock(lock, timeout=60):  # the worker ends with its parent
         pass
-
-
-def test_pages_are_written_for_tasks_with_records(places: Places) -> None:
-    assert write_pages(ENTRIES, places) == []

@@ -10,7 +10,6 @@ import pytest
 
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.trees import Forest, Tree, as_tree
-from treemem.trees.record_reader import text_of
 
 
 @pytest.mark.parametrize(
@@ -40,36 +39,20 @@ def test_nested_data_are_trees(data: object, text: str) -> None:
         ("a[1:]", "a[:1]"),
         ("a[::1]", "a[:1]"),
         ("f(a, b)", "f(a, b=b)"),
-        ("f(a=b)", "f(**b)"),
         ("{**a, b: c}", "{b: a, **c}"),
-        ("{**a}", "{None: a}"),
         ("x + 1", "x += 1"),
-        ("[]", "List"),
         ("pass", "Pass"),
-        ("return", "Return"),
-        ("...", "Ellipsis"),
-        ("inf", "1e999"),
         ("def f(a, *, b): pass", "def f(a, b): pass"),
         ("def f(a, b=1): pass", "def f(a, *, b=1): pass"),
         ("def f(*, a=1, b): pass", "def f(*, a, b=1): pass"),
-        ("def f(*a): pass", "def f(**a): pass"),
         ("def f() -> x: y", "@x\ndef f(): y"),
-        ("class C(a): b", "class C(metaclass=a): b"),
         ("from a import b", "from .a import b"),
         ("try: a\nfinally: b", "try: a\nexcept: b"),
-        ("x: y", "x: y = 0"),
-        ("lambda x: y", "lambda *x: y"),
         ("[x for y in z if a]", "[x for y in z for a in a]"),
-        ("with a as b: c", "with a, b: c"),
     ],
 )
 def test_programs_of_different_meaning_are_different_trees(code: str, other: str) -> None:
     assert as_tree(ast.parse(code)) != as_tree(ast.parse(other))
-
-
-def test_later_fields_of_python_code_are_under_their_names() -> None:
-    assert str(as_tree(ast.parse("f(x, y=1)", mode="eval"))) == "(Call f x (keywords (keyword y 1)))"
-    assert str(as_tree(ast.parse("while x: a\nelse: b").body[0])) == "(While x a (orelse b))"
 
 
 @pytest.mark.parametrize(
@@ -169,12 +152,6 @@ def test_numbers_and_arrays_of_numpy_are_trees() -> None:
     assert as_tree(["f", np.int64(3)], number="N").children[0].value == 3.0
 
 
-def test_scalars_of_arrow_are_trees() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    assert str(as_tree(pyarrow.scalar(["f", "x"]))) == "(f x)"
-    assert str(as_tree(pyarrow.scalar({"label": "f", "value": 2}))) == "(f 2)"
-
-
 def test_an_empty_value_beside_children_says_nothing() -> None:
     leaf = {"type": "Name", "value": "x", "children": []}
     assert str(as_tree({"type": "Assign", "value": "", "children": [leaf]})) == "(Assign (Name x))"
@@ -199,22 +176,6 @@ def test_an_empty_value_beside_children_says_nothing() -> None:
 def test_data_that_would_be_another_tree_are_refused(data: object, problem: str) -> None:
     with pytest.raises(GraphError, match=problem):
         as_tree(data)
-
-
-def test_deep_data_are_refused_by_their_type() -> None:
-    deep: object = {"label": "x"}
-    for _ in range(5000):
-        deep = {"label": "f", "children": [deep]}
-    for data in ({"label": 3, "children": [deep]}, [[deep]], {"label": "f", "value": deep}):
-        with pytest.raises(GraphError, match=r"(dict|list) data"):
-            as_tree(data)
-
-
-def test_children_are_integers_that_python_prints() -> None:
-    with pytest.raises(GraphError, match="an integer of 16,610 bits"):
-        Tree("f", [10**5000])
-    with pytest.raises(GraphError, match="must be a finite number, not int data"):
-        Tree("f", value=10**5000)
 
 
 @pytest.mark.parametrize("name", ["E", "I", "pi", "oo", "nan", "True", "1", "1/2", "-3", "2.5", "Symbol:E"])
@@ -245,16 +206,3 @@ def test_texts_of_a_forest_may_have_another_form() -> None:
     with pytest.raises(RecipeError, match=r'look unlabelled.*text="unlabelled".*text="labelled"'):
         Forest.from_trees(["( - ( -4 6 ) )", "( + ( -10 9 ) )"])
     assert str(Forest.from_trees(["( - ( -4 6 ) )"], text="labelled")[0]) == "(- (-4 6))"
-
-
-def test_messages_show_deep_data_by_their_type() -> None:
-    nested: Any = ["f"]
-    for _ in range(3000):
-        nested = ["f", nested]
-    forest = Forest.from_trees(["x"])
-    with pytest.raises(GraphError, match="not dict data; put a single tree in a list"):
-        Forest.from_trees({"label": nested})
-    with pytest.raises(GraphError, match="list data chooses no trees"):
-        forest[nested]
-    with pytest.raises(ParseError, match="the field 'text' is list data"):
-        text_of({"text": nested}, ["text"])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from treemem.errors import ParseError
 from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
-from treemem.trees.listops_arrays import expressions_of_lines
 from treemem.trees.tree import Tree
 
 WORDS = ("a", "b", "X", "[MAX", "\u00e9", "\ud800", "a\u00a0b", "x=")
@@ -95,30 +93,12 @@ def test_a_wrong_text_beyond_the_first_thousands_is_named_by_its_own_line() -> N
     assert caught.value.line == 20_002
 
 
-@pytest.mark.parametrize("read", [forest_of_bracketed, expressions_of_lines])
-def test_what_is_no_text_is_a_parse_error_with_its_line(read: Callable[..., object]) -> None:
-    for wrong, kind in ((None, "NoneType"), (b"a", "bytes"), (3, "int")):
-        with pytest.raises(ParseError, match=f"own, line 8: a text must be a str, not {kind}"):
-            read(["7", wrong], source="own", first_line=7)
-    with pytest.raises(ParseError, match="line 5: a text must be a str"):
-        read([None], lines=[5])
-
-
 def test_other_parsers_can_explain() -> None:
     def parse(text: str) -> None:
         raise ParseError("no sentence", text, 1, "a sentence")
 
     with pytest.raises(ParseError, match="line 1, column 2: no sentence"):
         forest_of_bracketed(["( a"], parse=parse)
-
-
-def test_a_chain_of_100_000_brackets_is_read() -> None:
-    forest = forest_of_bracketed(["( " * 100_000 + "a" + " b )" * 100_000])
-    assert forest.height()[-1] == 100_000
-
-
-def test_no_text_is_an_empty_forest() -> None:
-    assert len(forest_of_bracketed([])) == 0
 
 
 def test_published_trees_are_read_as_they_are_written(shared_data: Path) -> None:

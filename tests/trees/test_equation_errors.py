@@ -19,34 +19,21 @@ END = "an operator or the end of the text"
     [
         ("sin(x", 1, 6, "end of the text; the '(' at column 4 is not closed", "an operator or ')'"),
         ("x = ", 1, 5, "unexpected end of the text", OPERAND),
-        ("x =\n", 1, 4, "unexpected end of the text", OPERAND),
         ("2 +* 3 = 1", 1, 4, "unexpected '*'", OPERAND),
         ("x = y = z", 1, 7, "a second '='", END),
         ("x === y", 1, 5, "a second '='", OPERAND),
         ("", 1, 1, "the text is empty", "an equation"),
-        (" \n\t", 1, 1, "the text is empty", "an equation"),
         ("x", 1, 2, "unexpected end of the text", "an operator or '='"),
-        ("= x", 1, 1, "unexpected '='", OPERAND),
         ("__import__('os').system('id') = 1", 1, 1, "unknown function '__import__'", "a known function"),
-        ("x.real = 1", 1, 2, "no character '.'", "an operator or '='"),
-        ("(lambda: 1)() = 1", 1, 8, "no character ':'", "an operator or ')'"),
-        ("open(1) = 1", 1, 1, "unknown function 'open'", "a known function"),
         ("x = 1 #", 1, 7, "no character '#'", END),
         ("x\n+ y\n= 3 @", 3, 5, "no character '@'", END),
         ("2x = 1", 1, 2, "name 'x' right after a value; a product is written with '*'", "an operator or '='"),
         ("x y = 1", 1, 3, "name 'y' right after a value", "an operator or '='"),
         ("x = 2(y)", 1, 6, "'(' right after a value", END),
-        ("x = (y)(z)", 1, 8, "'(' right after a value", END),
-        ("x = (y)2", 1, 8, "number '2' right after a value", END),
-        ("1_000 = x", 1, 2, "name '_000' right after a value", "an operator or '='"),
         ("0x10 = x", 1, 2, "name 'x10' right after a value", "an operator or '='"),
-        ("1.2.3 = x", 1, 4, "number '.3' right after a value", "an operator or '='"),
-        ("2e = x", 1, 2, "name 'e' right after a value", "an operator or '='"),
         ("x(y) = 1", 1, 1, "unknown function 'x'", "'*' where a product is meant"),
         ("pi(y) = 1", 1, 1, "the constant 'pi' is no function", "'*' where a product is meant"),
         ("x = sni(y)", 1, 5, "unknown function 'sni'; did you mean sin", "a known function"),
-        ("x = SIN(y)", 1, 5, "unknown function 'SIN'; did you mean sin", "a known function"),
-        ("x = arcsin(y)", 1, 5, "did you mean asin", "a known function"),
         ("x = ln(y)", 1, 5, "unknown function 'ln'; did you mean log?", "a known function"),
         ("x = sin y", 1, 9, "the function 'sin' without its argument", "'('"),
         ("x = sin^2(y)", 1, 8, "the function 'sin' without its argument", "'('"),
@@ -54,31 +41,18 @@ END = "an operator or the end of the text"
         ("x = sin(y, z)", 1, 10, "unexpected ','; 'sin' takes 1 argument", "an operator or ')'"),
         ("x = log(y, z, w)", 1, 13, "unexpected ','; 'log' takes 2 arguments", "an operator or ')'"),
         ("x = log(y", 1, 10, "is not closed", "an operator, ',' or ')'"),
-        ("x = log(y,)", 1, 11, "unexpected ')'", OPERAND),
-        ("x = (y, z)", 1, 7, "unexpected ','", "an operator or ')'"),
-        ("x, y = 1", 1, 2, "unexpected ','", "an operator or '='"),
         ("x) = 1", 1, 2, "')' without a '(' before it", "an operator or '='"),
         ("(x = 1)", 1, 4, "unexpected '='; the '(' at column 1 is not closed", "an operator or ')'"),
-        ("((x) = 1", 1, 6, "the '(' at column 1 is not closed", "an operator or ')'"),
         ("(\n(x)\n = 1", 3, 2, "the '(' at line 1 of the text, column 1 is not closed", "an operator or ')'"),
-        ("x = ()", 1, 6, "unexpected ')'", OPERAND),
         ("x != 1", 1, 3, "no character '!'", "an operator or '='"),
-        ("x <= 1", 1, 3, "no character '<'", "an operator or '='"),
-        ("x = [y]", 1, 5, "no character '['", "'('"),
         ("x − y = 1", 1, 3, "no character '−' (U+2212)", "'-'"),
         ("2 × y = 1", 1, 3, "no character '×' (U+00D7)", "'*'"),
         ("x² = 1", 1, 2, "no character '²' (U+00B2)", "'^2'"),
-        ("x = ½", 1, 5, "no character '½' (U+00BD)", "'(1/2)'"),
         ("x = π", 1, 5, "no character 'π' (U+03C0)", "'pi'"),
-        ("θ = 1", 1, 1, "no character 'θ' (U+03B8)", "a name of the letters a to z"),
         ("x = ｙ", 1, 5, "no character 'ｙ' (U+FF59)", "'y'"),
-        ("x ＝ y", 1, 3, "no character '＝' (U+FF1D)", "'='"),
         ("x = ٣", 1, 5, "no character '٣' (U+0663)", "'3'"),
-        ("x = ５", 1, 5, "no character '５' (U+FF15)", "'5'"),
         ("x = \x00", 1, 5, "no character U+0000", OPERAND),
-        ("x = \u200b1", 1, 5, "no character U+200B", OPERAND),
         ("\ufeffx = 1", 1, 1, "no character U+FEFF", OPERAND),
-        ("x = \ud83d", 1, 5, "no character U+D83D", OPERAND),
         ("x = 1e99999", 1, 5, "a power of ten of 5 digits", "at most 9999"),
     ],
 )
@@ -112,11 +86,6 @@ def test_an_expression_has_no_equals_sign() -> None:
         parse_expression("")
 
 
-def test_too_few_arguments_of_an_own_function_are_a_parse_error() -> None:
-    with pytest.raises(ParseError, match=r"column 6: 'f' takes 3 arguments, not 2; expected ','"):
-        parse_expression("f(x,y)", functions={"f": 3})
-
-
 @pytest.mark.parametrize("literal", ["1e400", "9" * 400, "1e-400"])
 def test_a_number_leaf_out_of_range_is_a_parse_error(literal: str) -> None:
     with pytest.raises(ParseError, match="out of the range of a number leaf"):
@@ -139,13 +108,6 @@ def test_a_hundred_thousand_parentheses_are_parsed() -> None:
     assert (caught.value.line, caught.value.column) == (1, count + 3)
 
 
-def test_twenty_thousand_minus_signs_are_parsed() -> None:
-    tree = parse_expression("-" * 20_000 + "x")
-    assert (tree.size, tree.height) == (40_001, 20_000)
-    assert parse_expression("x^" + "-" * 20_000 + "y").height == 20_001
-    assert parse_expression("x" + " - " * 20_000 + "y").height == 20_001
-
-
 @pytest.mark.parametrize(("sign", "label"), [("+", "Add"), ("-", "Add"), ("*", "Mul"), ("/", "Mul"), ("^", "Pow")])
 def test_a_chain_of_twenty_thousand_operands_nests_right(sign: str, label: str) -> None:
     tree = parse_expression(sign.join(["x"] * 20_000))
@@ -156,19 +118,6 @@ def test_a_chain_of_twenty_thousand_operands_nests_right(sign: str, label: str) 
     assert len(labels) == 19_999
 
 
-def test_a_hundred_thousand_calls_are_parsed() -> None:
-    tree = parse_expression("sin(" * 100_000 + "x" + ")" * 100_000)
-    assert (tree.size, tree.height) == (100_001, 100_000)
-
-
-@pytest.mark.parametrize("piece", ["x+", "(", "9", "9^", " ", "-", "#", "name"])
-def test_ten_megabytes_of_one_line_are_refused_with_the_limit(piece: str) -> None:
-    text = piece * (10_000_000 // len(piece)) + "x = 1"
-    with pytest.raises(ParseError, match="expected at most 2000000 in one equation") as caught:
-        parse_equation(text)
-    assert len(str(caught.value)) < 300
-
-
 def test_the_longest_text_is_parsed_and_its_mistakes_are_told_briefly() -> None:
     name = "x" * (LONGEST_TEXT - 4)
     assert parse_equation(f"{name} = 1") == Tree("Equality", [Tree("Symbol:var_0"), Tree("Integer:1")])
@@ -176,13 +125,3 @@ def test_the_longest_text_is_parsed_and_its_mistakes_are_told_briefly() -> None:
         with pytest.raises(TreememError) as caught:
             parse_equation(text)
         assert len(str(caught.value)) < 400
-
-
-def test_the_excerpt_of_a_long_line_shows_the_place() -> None:
-    text = "x + " * 50_000 + "y @ z = 1"
-    with pytest.raises(ParseError) as caught:
-        parse_equation(text)
-    message = str(caught.value)
-    assert len(message) < 300
-    shown, caret = message.splitlines()[1:]
-    assert shown[caret.index("^")] == "@"

@@ -132,14 +132,6 @@ def test_split_roots_gives_the_sides_adjacent(pairs: list[tuple[Tree, Tree]]) ->
     assert sides.tree_data["depth"].tolist() == [tree.height for tree in equations for _ in range(2)]
 
 
-def test_split_roots_of_three_children() -> None:
-    assert list(Forest.from_trees([Tree("and", [Tree("x"), PAIR, Tree("y")])]).split_roots()) == [
-        Tree("x"),
-        PAIR,
-        Tree("y"),
-    ]
-
-
 @pytest.mark.parametrize("other", [Tree("x"), Tree("not", [PAIR])])
 def test_split_roots_refuses_roots_that_differ(other: Tree) -> None:
     with pytest.raises(GraphError, match=f"tree 1 has {other.arity} subtrees under its root and tree 0 has 2"):
@@ -194,15 +186,6 @@ def test_arrays_cannot_be_written() -> None:
             array[0] = 0
 
 
-def test_minus_zero_is_zero() -> None:
-    forest = Forest.from_arrays(["Number"], [0], [0], [0, 1], [-0.0])
-    assert not np.signbit(forest.value[0])
-
-
-def test_values_that_are_all_absent_are_no_values() -> None:
-    assert Forest.from_arrays(["x"], [0], [0], [0, 1], [np.nan]).value is None
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -236,22 +219,6 @@ def test_arrays_that_are_no_forest_are_refused(changes: dict[str, object], messa
     assert len(Forest.from_arrays(**arrays)) == 2
     with pytest.raises(GraphError, match=message):
         Forest.from_arrays(**{**arrays, **changes})
-
-
-def test_checking_goes_on_past_the_first_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treemem.trees.forest_arrays._NODES_AT_ONCE", 4)
-    forest = random_forest(1, 20, 9)
-    arrays = {"labels": forest.labels, "label": forest.label, "arity": forest.arity, "begin": forest.begin}
-    assert Forest.from_arrays(**arrays) == forest
-    arity = forest.arity.copy()
-    arity[forest.begin[13]] = 1
-    with pytest.raises(GraphError, match=r"tree 13, node 0"):
-        Forest.from_arrays(**{**arrays, "arity": arity})
-
-
-def test_something_that_is_no_tree_is_refused() -> None:
-    with pytest.raises(GraphError, match=r"item 1: object is no tree; give a Tree"):
-        Forest.from_trees([PAIR, object()])
 
 
 def test_data_can_be_replaced_without_copying_the_trees() -> None:

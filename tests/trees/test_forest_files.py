@@ -81,12 +81,6 @@ def test_parquet_of_many_row_groups(tmp_path: Path) -> None:
     assert Forest.from_parquet(tmp_path / "parts.parquet") == forest
 
 
-def test_parquet_says_labels_in_words(tmp_path: Path) -> None:
-    Forest.from_trees([Tree("f", [Tree("x")])]).to_parquet(tmp_path / "forest.parquet")
-    rows = parquet.read_table(tmp_path / "forest.parquet").to_pylist()
-    assert rows == [{"label": ["x", "f"], "arity": [0, 1]}]
-
-
 def test_files_that_hold_no_forest_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.parquet"
     path.write_text("label,arity\n")
@@ -97,32 +91,6 @@ def test_files_that_hold_no_forest_are_refused(tmp_path: Path) -> None:
         Forest.from_parquet(path)
     with pytest.raises(GraphError, match="holds no whole forest"):
         Forest.load(tmp_path / "absent")
-
-
-def test_parquet_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "forest.parquet"
-    Forest.from_trees([Tree("x"), Tree("f", [Tree("x")])]).to_parquet(path)
-    table = parquet.read_table(path)
-    arity = pyarrow.array([[0, 0], [1]], pyarrow.large_list(pyarrow.int32()))
-    parquet.write_table(table.set_column(table.column_names.index("arity"), "arity", arity), path)
-    with pytest.raises(GraphError, match="the lists of 'arity' are not as long as those of 'label'"):
-        Forest.from_parquet(path)
-
-
-@pytest.mark.parametrize("missing", ["forest.json", "arity.npy", "node_data_0.npy"])
-def test_a_folder_with_a_file_missing_is_refused(tmp_path: Path, missing: str) -> None:
-    with_data(random_forest(0, 3, 5)).save(tmp_path)
-    (tmp_path / missing).unlink()
-    with pytest.raises(GraphError, match="holds no whole forest"):
-        Forest.load(tmp_path)
-
-
-def test_a_torn_array_is_refused(tmp_path: Path) -> None:
-    random_forest(0, 30, 5).save(tmp_path)
-    whole = (tmp_path / "label.npy").read_bytes()
-    (tmp_path / "label.npy").write_bytes(whole[:-8])
-    with pytest.raises(GraphError, match="holds no whole forest"):
-        Forest.load(tmp_path)
 
 
 def test_a_mapped_forest_can_be_saved_over_its_own_files(tmp_path: Path) -> None:
@@ -169,19 +137,6 @@ def test_a_parquet_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypa
         forest.to_parquet(path)
     assert Forest.from_parquet(path) == forest
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_in_place_of_the_folder_stays(tmp_path: Path) -> None:
-    forest = Forest.from_trees([Tree("x")])
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(RecipeError, match="cannot write"):
-        forest.save(tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(GraphError, match=r"cannot read .*missing\.parquet"):
-        Forest.from_parquet(tmp_path / "missing.parquet")
 
 
 def test_a_forest_of_a_later_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

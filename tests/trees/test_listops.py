@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from trees.listops_strategies import bracketed_text, nary_expressions, plain_text
 
-from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.errors import GraphError, ParseError
 from treemem.trees import Tree, format_listops, parse_brackets, parse_listops
 
 
@@ -83,8 +83,3 @@ def test_20_000_lists_within_one_another_are_read_and_written() -> None:
 def test_other_trees_are_not_written(tree: Tree, problem: str) -> None:
     with pytest.raises(GraphError, match=problem):
         format_listops(tree)
-
-
-def test_another_form_is_refused() -> None:
-    with pytest.raises(RecipeError, match="form='ternary' is none of binary, nary"):
-        parse_listops("7", "ternary")  # type: ignore[arg-type]

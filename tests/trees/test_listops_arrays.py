@@ -13,7 +13,7 @@ from trees.listops_strategies import bracketed_text, nary_expressions, plain_tex
 from treemem.errors import GraphError, ParseError
 from treemem.trees import Forest, Tree, parse_listops
 from treemem.trees.listops import ListOpsForm
-from treemem.trees.listops_arrays import expressions_of_forest, expressions_of_lines, join
+from treemem.trees.listops_arrays import expressions_of_forest, expressions_of_lines
 
 FORMS: tuple[ListOpsForm, ...] = ("binary", "nary")
 
@@ -87,19 +87,6 @@ def test_a_wrong_line_beyond_the_first_thousands_is_named_by_its_own_number() ->
 def test_other_trees_have_no_tokens(trees: list[Tree], problem: str) -> None:
     with pytest.raises(GraphError, match=problem):
         expressions_of_forest(Forest.from_trees(trees))
-
-
-def test_parts_are_joined_in_order() -> None:
-    texts = ["[MAX 1 2 ]", "7", "[SM 3 ]"]
-    parts = join([expressions_of_lines(texts[:1]), expressions_of_lines([]), expressions_of_lines(texts[1:])])
-    assert parts.forest() == expressions_of_lines(texts).forest()
-
-
-def test_a_line_of_100_000_lists_within_one_another_is_read() -> None:
-    depth = 100_000
-    expressions = expressions_of_lines(["( ( [MAX " * depth + "1" + " ) ] )" * depth])
-    assert expressions.depth().tolist() == [depth]
-    assert expressions.forest("nary").height().max() == depth
 
 
 def test_published_lines_are_written_as_they_were_read(shared_data: Path) -> None:

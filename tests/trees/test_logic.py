@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treemem.errors import GraphError, ParseError, RecipeError
+from treemem.errors import GraphError, ParseError
 from treemem.trees.logic import VARIABLES, format_logic, parse_logic
 from treemem.trees.tree import Tree
 
@@ -81,13 +81,3 @@ def test_what_is_no_formula_is_refused(text: str, said: str) -> None:
     for form in ("binary", "operators"):
         with pytest.raises(ParseError, match=said):
             parse_logic(text, form=form)  # type: ignore[arg-type]
-
-
-def test_another_form_is_refused() -> None:
-    with pytest.raises(RecipeError, match="binary, operators"):
-        parse_logic("a", form="infix")  # type: ignore[arg-type]
-
-
-def test_a_formula_nested_50_000_deep_is_read() -> None:
-    formula = parse_logic("( not " * 50_000 + "a" + " )" * 50_000, form="operators")
-    assert formula.height == 50_000

@@ -6,7 +6,7 @@ from typing import Any
 import networkx
 import pytest
 from hypothesis import given
-from tree_strategies import chain, trees
+from tree_strategies import trees
 
 from treemem.errors import GraphError
 from treemem.trees.tree import Tree
@@ -47,11 +47,6 @@ def test_without_positions_children_stand_in_the_order_of_edges() -> None:
     for node in graph:
         graph.nodes[node]["label"] = node
     assert Tree.from_networkx(graph) == Tree("root", [Tree("b"), Tree("a")])
-
-
-def test_a_chain_of_20_000_nodes() -> None:
-    tree = chain(20_000)
-    assert Tree.from_networkx(tree.to_networkx()) == tree
 
 
 def graph_of(edges: list[Any], nodes: str = "abc") -> networkx.DiGraph:

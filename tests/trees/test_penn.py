@@ -50,12 +50,6 @@ def test_all_words_can_stay_as_they_are(tmp_path: Path) -> None:
     assert str(found[3]) == "(X (NP The -LRB- end) is)"
 
 
-def test_a_word_may_have_a_space_that_is_not_of_ascii(tmp_path: Path) -> None:
-    (tmp_path / "one.txt").write_text("(2 (2 about) (2 8\u00a01/2))", encoding="utf-8")
-    (tree,) = read_penn_trees(tmp_path / "one.txt", tags=None)
-    assert [leaf.label for leaf in tree.leaves()] == ["about", "N\u00a0N/N"]
-
-
 def test_a_folder_is_all_its_files_in_order(tmp_path: Path) -> None:
     (tmp_path / "01").mkdir()
     written(tmp_path / "01", "(NP (NN b))", "b.mrg")
@@ -82,13 +76,6 @@ def test_what_is_no_tree_is_told_with_its_place(text: str, place: str, problem: 
         read_penn_trees(written(tmp_path, text))
     assert "wsj.mrg" in str(error.value)
     assert place in str(error.value)
-
-
-def test_bytes_that_are_not_utf_8_are_told(tmp_path: Path) -> None:
-    path = tmp_path / "wsj.mrg"
-    path.write_bytes(b"(NP (NN a))\n(NP (NN \xff))")
-    with pytest.raises(ParseError, match=r"wsj\.mrg, line 2, column 9: byte 0xff is not UTF-8"):
-        read_penn_trees(path)
 
 
 def test_files_without_sentences_are_refused(tmp_path: Path) -> None:

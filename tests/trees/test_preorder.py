@@ -9,7 +9,6 @@ from trees.random_equations import PROPERTY, equations
 
 from treemem.errors import GraphError, ParseError, VocabularyError
 from treemem.trees.brackets import parse_brackets
-from treemem.trees.equation_labels import FUNCTION_ARITIES, LEAF_LABELS
 from treemem.trees.preorder import format_preorder, parse_preorder
 from treemem.trees.tree import Tree
 
@@ -30,13 +29,6 @@ def test_the_preorder_of_published_records_prints_as_it_was_read(shared_data: Pa
 def test_leaves_that_say_the_same_are_one_unless_kept() -> None:
     assert str(parse_preorder("Add One:1 Rational:0")) == "(Add Integer:1 Integer:0)"
     assert str(parse_preorder("Add One:1 Rational:0", unify=False)) == "(Add One:1 Rational:0)"
-
-
-def test_every_label_is_known() -> None:
-    for label in LEAF_LABELS:
-        assert parse_preorder(label, unify=False) == Tree(label)
-    for label, arity in FUNCTION_ARITIES.items():
-        assert parse_preorder(" ".join([label] + ["Pi:pi"] * arity)) == Tree(label, [Tree("Pi:pi")] * arity)
 
 
 def test_leaves_outside_the_table_are_leaves_too() -> None:
@@ -91,10 +83,3 @@ def test_a_tree_without_a_preorder_form_is_refused(brackets: str, error: type[Ex
     with pytest.raises(error) as caught:
         format_preorder(parse_brackets(brackets))
     assert said in str(caught.value)
-
-
-def test_a_chain_of_100_000_nodes_reads_back() -> None:
-    text = "sin " * 100_000 + "Pi:pi"
-    tree = parse_preorder(text)
-    assert tree.height == 100_000
-    assert format_preorder(tree) == text

@@ -98,13 +98,6 @@ def test_columns_with_labels_are_read(texts: list[str]) -> None:
     assert len(read(texts)) == len(texts)
 
 
-def test_a_column_of_lists_with_commas_is_refused() -> None:
-    texts = ["(f x, y)", "(g (f y, x))"]
-    with pytest.raises(RecipeError, match=r"ends in a comma, such as 'x,'.* Write \(f x y\)"):
-        read(texts)
-    assert len(read(texts, "labelled")) == 2
-
-
 @pytest.mark.parametrize("texts", [["x-y", "x/y"], ["a,b", "c"], ["{f}", "{g}"]])
 def test_a_column_of_single_labels_that_look_like_another_form_is_refused(texts: list[str]) -> None:
     with pytest.raises(RecipeError, match="every tree is a single label"):

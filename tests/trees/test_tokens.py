@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_strategies import VOCABULARY, chain, forests
+from tree_strategies import VOCABULARY, forests
 
-from treemem.errors import GraphError, TreememError, VocabularyError
+from treemem.errors import GraphError, VocabularyError
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.tokens import TokenForm, ambiguous_label, flat_tokens, forest_tokens, token_table
 from treemem.trees.tree import Tree
@@ -93,18 +93,6 @@ def test_padding() -> None:
     table, length = forest[:0].tokens("leaves").padded()
     assert table.shape == (0, 0)
     assert length.shape == (0,)
-
-
-def test_a_chain_is_written_like_any_tree() -> None:
-    (tokens,) = Forest.from_trees([chain(20_000)]).tokens("function").strings()
-    assert len(tokens) == 60_001
-    assert tokens[:4] == ["g", "(", "g", "("]
-    assert tokens[-2:] == [")", ")"]
-
-
-def test_an_unknown_form_is_refused() -> None:
-    with pytest.raises(TreememError, match="no token form 'postfix'; there are preorder, infix"):
-        Forest.from_trees([]).tokens("postfix")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "Sequence", "c d"]), max_size=5), max_size=6))

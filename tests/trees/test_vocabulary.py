@@ -48,12 +48,6 @@ def test_kinds_by_arity_are_shared_by_labels() -> None:
     assert vocabulary.find("add", 7) is None
 
 
-@pytest.mark.parametrize("kind", [0, -1, 2])
-def test_kind_index_of_no_inner_kind_is_refused(kind: int) -> None:
-    with pytest.raises(VocabularyError, match=f"{kind} is no kind of inner nodes"):
-        Vocabulary(["x"], [("sin", 1)]).kind_index(kind)
-
-
 @given(forests(), st.sampled_from(["label", "arity"]))
 def test_encoding_is_that_of_every_node(forest: Forest, kinds: Any) -> None:
     vocabulary = Vocabulary(LEAVES, FUNCTIONS, kinds=kinds, number=NUMBER)
@@ -106,11 +100,6 @@ def test_what_is_unknown_is_named_with_its_place(tree: Tree, message: str) -> No
     vocabulary = Vocabulary(["x1"], [("sin", 1), ("log", 1), ("log", 2)], number="Number")
     with pytest.raises(VocabularyError, match="tree 1, node .*" + message):
         vocabulary.encode(Forest.from_trees([Tree("x1"), tree]))
-
-
-def test_a_value_without_number_leaves_is_refused() -> None:
-    with pytest.raises(VocabularyError, match=r"has the value 2.5.*it has no number leaves"):
-        Vocabulary(["x"], []).encode(Forest.from_trees([Tree("x", value=2.5)]))
 
 
 def test_unknown_leaves_become_the_unknown_leaf_and_unknown_functions_do_not() -> None:
@@ -186,20 +175,6 @@ def test_fields_of_another_form_are_refused(changes: dict[str, Any], tmp_path: P
     path.write_text(json.dumps({**VOCABULARY.to_dict(), **changes}))
     with pytest.raises(VocabularyError, match=r"vocabulary\.json"):
         Vocabulary.load(path)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(VocabularyError, match=r"cannot read .*missing\.json: No such file"):
-        Vocabulary.load(tmp_path / "missing.json")
-
-
-def test_a_vocabulary_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "vocabulary.json"
-    VOCABULARY.save(path)
-    with pytest.raises(UnicodeEncodeError):
-        Vocabulary(["\ud800"], []).save(path)
-    assert Vocabulary.load(path) == VOCABULARY
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_unknown_functions_share_the_parameters_of_their_arity_if_asked() -> None:

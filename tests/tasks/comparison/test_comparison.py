@@ -23,11 +23,9 @@ from treemem.tasks.comparison.comparison import (
     BEYOND,
     FOLDER,
     Part,
-    chosen_parts,
     divided,
     parts_of,
     run_part,
-    together,
 )
 from treemem.tasks.comparison.report import (
     at_majority,
@@ -37,7 +35,6 @@ from treemem.tasks.comparison.report import (
     summary_table,
     with_trivial_trees,
 )
-from treemem.trees import Forest
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 STUDIES = ("small", "published")
@@ -84,12 +81,6 @@ def test_the_readme_has_the_table_that_reproduce_writes(tmp_path: Path) -> None:
     assert "| Tree-RNN " in block
     write_block(tmp_path / "README.md", "comparison", block)
     assert (tmp_path / "README.md").read_text() == readme
-
-
-def test_a_readme_without_a_block_stays_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("<!-- comparison -->\nno end\n")
-    write_block(tmp_path / "README.md", "comparison", "a table\n")
-    assert (tmp_path / "README.md").read_text() == "<!-- comparison -->\nno end\n"
 
 
 def test_networks_that_read_tokens_count_in_prefix_form() -> None:
@@ -164,7 +155,7 @@ def test_every_encoder_takes_part_but_the_named_ones(part: Part) -> None:
         assert {f"LSTM, {form}" for form in part.forms} == {row for row in part.rows if row.startswith("LSTM")}
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", ["logic", "equations"])
 def test_a_part_runs_once_and_its_page_shows_it(name: str, small_parts: dict[str, Part], tmp_path: Path) -> None:
     part = small_parts[name]
     runs, results, page = tmp_path / "runs", tmp_path / "records", tmp_path / "page.md"
@@ -295,17 +286,3 @@ def test_data_without_higher_groups_are_refused() -> None:
     split = np.where(data.tree_data["split"] == "test", "validation", data.tree_data["split"])
     with pytest.raises(RecipeError, match="needs test examples beyond the length"):
         divided(task, data.with_data(tree_data={**data.tree_data, "split": split}))
-
-
-def test_a_part_is_named_by_study_and_part() -> None:
-    assert [part.title for part in chosen_parts(["small"])] == ["small-logic", "small-listops", "small-equations"]
-    assert [part.title for part in chosen_parts(["small-equations"])] == ["small-equations"]
-
-
-def test_data_sets_with_other_columns_are_put_together_by_what_both_have() -> None:
-    trees = ["(f x y)", "x"]
-    generated = Forest.from_trees(trees, tree_data={"label": [1, 2], "set": [0, 1]})
-    published = Forest.from_trees(trees, tree_data={"label": [3, 4]})
-    found = together([generated, published])
-    assert [*found.tree_data] == ["label"]
-    assert found.tree_data["label"].tolist() == [1, 2, 3, 4]

@@ -176,13 +176,6 @@ def test_a_row_goes_on_after_its_recorded_trials(
     assert tiny.is_done(tmp_path, "Tree-RNN")
 
 
-def test_a_trial_of_two_commands_at_once_is_one_record(tiny: LearnedPart, tmp_path: Path) -> None:
-    data, _ = learned._tests(tiny, cast(Any, None))
-    for _ in range(2):
-        learned._record_trial(tiny, "Tree-RNN", Trial("adam", 0.002), data, tmp_path / "runs", tmp_path)
-    assert len(tiny.recorded_trials(tmp_path, "Tree-RNN")) == 1
-
-
 def test_a_row_without_a_finite_loss_ends_with_its_trials(
     tiny: LearnedPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,12 +81,6 @@ def test_every_layer_and_every_baseline_is_scored() -> None:
     assert all(score.recall == {"S": 1} for score in scores)
 
 
-def test_a_network_with_one_distance_has_one_row() -> None:
-    gold = [Tree("S", [Tree(word) for word in words]) if len(words) > 1 else Tree(words[0]) for words in SENTENCES]
-    model = Model(TASK, NetworkConfig("PRPN", {"hidden_size": 8, "slots": 3}))
-    assert [score.trees for score in evaluate_trees(model, gold)][:2] == ["induced", "left-branching"]
-
-
 def test_unknown_words_keep_their_place_if_the_vocabulary_has_an_unknown_word(tmp_path: Path) -> None:
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.txt").write_text("a <unk> b\n")

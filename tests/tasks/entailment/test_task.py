@@ -15,7 +15,6 @@ from treemem.explore import explore
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.predict import predict_file
-from treemem.records import write_records
 from treemem.runs import TrainingOptions, fit
 from treemem.tasks.entailment import Entailment, EntailmentDataOptions
 from treemem.tasks.entailment.readers import CLASSES, read_pairs
@@ -58,22 +57,6 @@ def test_pairs_are_trees_with_their_classes_and_splits(folder: Path) -> None:
     assert examples.difficulty is not None
     assert examples.difficulty[:3].tolist() == [7, 7, 6]
     assert {*task.vocabulary.leaves} == {"<unk>", "A", "man", "plays", ".", "dog"}
-
-
-def test_what_is_written_is_read_back(folder: Path, tmp_path: Path) -> None:
-    task = Entailment(str(folder))
-    forest = task.make_data(EntailmentDataOptions()).forest
-    for name in ("pairs.jsonl", "pairs.csv"):
-        write_records(tmp_path / name, list(task.records_of(forest)))
-        assert task.examples(task.read_examples(tmp_path / name)).digest() == task.examples(forest).digest()
-        write_records(tmp_path / name, [{**record, "gold_label": None} for record in task.records_of(forest)])
-        assert {record["gold_label"] for record in task.records_of(task.read_examples(tmp_path / name))} == {None}
-
-
-@pytest.mark.parametrize("name", ["Tree-LSTM", "LSTM", "word-by-word attention"])
-def test_networks_of_each_kind_read_pairs(name: str, folder: Path) -> None:
-    model = Model(Entailment(str(folder)), Entailment.networks[name])
-    assert model.predict(["A man plays\tA cat", "A dog .\t( A ( dog runs ) )"]).shape == (2, 3)
 
 
 def test_attention_is_trained_saved_predicts_and_is_explored(folder: Path, tmp_path: Path) -> None:
@@ -149,12 +132,6 @@ def test_files_are_read_as_they_are_distributed(tmp_path: Path, name: str, text:
     predict_file(model, tmp_path / name, tmp_path / "answers.jsonl")
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert sum(answer["error"] is None for answer in answers) == len(labels) + text.count("-1") + text.count("\n-\t")
-
-
-def test_a_label_that_is_no_class_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"premise": "A man", "hypothesis": "He", "label": 3}\n')
-    with pytest.raises(ParseError, match="line 1: the label is '3'; expected one of entailment, neutral"):
-        read_pairs(tmp_path / "a.jsonl")
 
 
 def test_a_folder_may_have_text_files(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 
 from treemem.tasks.equation_verification.generation.evaluation import (
     DOUBTFUL,
-    NUM_REAL,
     POINTS,
     UNDEFINED,
     USABLE,
@@ -23,18 +22,6 @@ from treemem.trees.equation_parser import parse_expression
 def _evaluate(text: str, points: NDArray[np.complex128] = POINTS) -> Values:
     table = ExpressionTable()
     return evaluate(table, [table.from_tree(parse_expression(text, variables="indexed"))], points)
-
-
-def test_points_are_real_then_complex_in_all_quadrants() -> None:
-    real, complex_ = POINTS[:, :NUM_REAL], POINTS[:, NUM_REAL:]
-    assert (real.imag == 0).all()
-    assert real.shape[1] >= 16
-    assert complex_.shape[1] >= 16
-    assert (real.real > 0).any()
-    assert (real.real < 0).any()
-    assert {(a, b) for a, b in zip(complex_.real.ravel() > 0, complex_.imag.ravel() > 0, strict=True)} == {
-        (a, b) for a in (False, True) for b in (False, True)
-    }
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import random
 import subprocess
 import sys
 from collections import Counter
@@ -14,9 +12,7 @@ import pytest
 from independent_evaluation import assert_labels_hold
 
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.generation import derivation
 from treemem.tasks.equation_verification.generation.corruption import GROW, SHRINK
-from treemem.tasks.equation_verification.generation.derivation import Derivation
 from treemem.tasks.equation_verification.generation.generator import EquationData, generate_equations
 from treemem.tasks.equation_verification.generation.quotas import depth_quotas
 from treemem.tasks.equation_verification.shallow_reader import TokenReader
@@ -140,34 +136,6 @@ def test_version_1_gives_the_equations_that_it_always_gave_in_any_process() -> N
     assert (data.version, data.digest) == ("1", expected)
     shallow = generate_equations(500, seed=0, max_depth=7)
     assert shallow.digest == "71c8eda9f0d8368840b3670373684e37db7f79c69c1aa6e468a55906148196ee"
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 10])
-def test_small_data_sets_have_their_size(size: int) -> None:
-    data = generate_equations(size, seed=1)
-    assert len(data) == size
-    assert len(data.forest.tree_data["split"]) == size
-
-
-def test_the_greatest_depth_can_be_set() -> None:
-    assert generate_equations(300, max_depth=4).forest.tree_data["depth"].max() == 4
-    assert generate_equations(1200, max_depth=18).forest.tree_data["depth"].max() >= 16
-
-
-def test_a_depth_with_fewer_equations_than_are_derived_from_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derivation, "_IDLE_ROUNDS", 1)
-    found = Derivation({1: 0, 2: 5}, random.Random(0))
-    found.run()
-    assert len(found.stock[2]) >= found.quotas.quota[2] == 5
-
-
-def test_a_depth_that_is_exhausted_says_so_and_passes_the_rest_on(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        derivation = Derivation({1: 40, 2: 20, 3: 5}, random.Random(0))
-        derivation.run()
-    assert derivation.quotas.quota[1] == len(derivation.stock[1]) < 40
-    assert sum(derivation.quotas.quota.values()) == 65
-    assert "depth 1 has only" in caplog.text
 
 
 @pytest.mark.parametrize("options", [{"size": -1}, {"size": 2.5}, {"max_depth": 1}, {"max_depth": 21}])

@@ -65,13 +65,6 @@ def test_no_equation_is_equal_to_one_it_must_stay_apart_from(
     assert _num_distinct(data.forest, training, deep) == len(data) + len(training) + len(deep)
 
 
-def test_equations_may_be_equal_to_those_of_no_concern(data: EquationData) -> None:
-    held_out = data.forest[data.forest.tree_data["split"] != "train"]
-    training = training_equations(1000, seed=6, apart_from=held_out)
-    assert _num_distinct(held_out, training) == len(held_out) + 1000
-    assert _num_distinct(data.forest, training) < len(data) + 1000
-
-
 def test_more_training_leaves_the_old_equations_as_they_are_and_counts_sources_on(data: EquationData) -> None:
     forest = with_more_training(data.forest, 1700, seed=6)
     assert forest[: len(data)] == data.forest
@@ -86,39 +79,14 @@ def test_more_training_leaves_the_old_equations_as_they_are_and_counts_sources_o
     assert (columns["depth"][source] == columns["depth"][edited]).all()
 
 
-def test_only_the_fields_that_the_old_equations_have_are_kept(data: EquationData) -> None:
-    columns = {name: data.forest.tree_data[name] for name in ("label", "split")}
-    forest = with_more_training(data.forest.with_data(tree_data=columns), 1300, seed=6)
-    assert sorted(forest.tree_data) == ["label", "split"]
-
-
-def test_nothing_is_added_where_nothing_is_missing(data: EquationData) -> None:
-    size = int((data.forest.tree_data["split"] == "train").sum())
-    assert with_more_training(data.forest, size) == data.forest
-
-
 def test_deep_equations_are_balanced_and_for_the_test(deep: Forest) -> None:
     assert _counts(deep) == {(depth, label): 6 for depth in (14, 15, 16) for label in (0, 1)}
     assert set(deep.tree_data["split"].tolist()) == {"test"}
 
 
-def test_deep_equations_are_no_family() -> None:
-    forest = deep_equations(Forest.from_trees([]), 30, (14, 14), seed=3)
-    true = forest[forest.tree_data["label"] == 1]
-    sides = {min((format_equation(side) for side in tree.children), key=len) for tree in true}
-    assert len(sides) > 20, "shorter sides, of which a family of equations shares one"
-    assert 35 < np.diff(true.begin).mean() < 50
-
-
 def test_labels_hold_by_another_evaluator(training: Forest, deep: Forest) -> None:
     assert_labels_hold(training, every=20)
     assert_labels_hold(deep)
-
-
-def test_the_same_seed_gives_the_same_equations(data: EquationData) -> None:
-    assert deep_equations(data.forest, 1, (8, 8), seed=7) == deep_equations(data.forest, 1, (8, 8), seed=7)
-    first, again, other = (training_equations(50, seed=seed) for seed in (1, 1, 2))
-    assert first == again != other
 
 
 def test_too_small_a_size_is_refused(data: EquationData) -> None:

@@ -57,13 +57,6 @@ def test_a_fifth_is_for_validation_and_one_for_the_test_half_of_each_false() -> 
     assert (split == "validation").sum() == (split == "test").sum() == 20
 
 
-def test_the_seed_fixes_all() -> None:
-    forest = generate_numeric(100, seed=1)
-    assert list(forest) == list(generate_numeric(100, seed=1))
-    assert list(forest) != list(generate_numeric(100, seed=2))
-    assert len(generate_numeric(0)) == 0
-
-
 def test_too_many_are_said_to_be_too_many(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         forest = generate_numeric(9000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from made_records import made_record
 
 from treemem.records import write_records
@@ -13,9 +12,7 @@ from treemem.runs.results_page import write_page
 from treemem.runs.study_file import StudyFolder
 from treemem.tasks.equation_verification.own_rates import (
     BEST,
-    PLAIN,
     claim_table,
-    gaps_by_depth,
     own_rates,
     rate_table,
     rows_with_own_rates,
@@ -68,11 +65,6 @@ def test_each_network_has_the_rate_with_the_best_validation() -> None:
     ]
 
 
-def test_a_network_without_a_seed_with_all_rates_has_no_rate() -> None:
-    assert PLAIN not in own_rates(STUDY, records(1, without=f"{PLAIN}, {RATES[2]}"))
-    assert own_rates(STUDY, []) == {}
-
-
 def test_the_claims_are_answered_by_differences_and_their_intervals() -> None:
     lines = claim_table(rows_with_own_rates(STUDY, records()), Page()).splitlines()[2:]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
@@ -83,21 +75,6 @@ def test_the_claims_are_answered_by_differences_and_their_intervals() -> None:
     lead = "+15.0, +18.0, +21.0, +24.0, +27.0, +30.0"
     assert answers["Its lead widens with depth (8 to 13)"] == ("a plot", lead, "yes")
     assert answers["Its lead is up to 10 %"] == ("a plot", "+30.0 at depth 13", "yes")
-
-
-@pytest.mark.parametrize(
-    ("best", "widens"),
-    [((80, 70, 75, 90), "yes"), ((80, 70, 95, 90), "in part: it rises, but not to the end"), ((80, 70, 70, 75), "no")],
-)
-def test_a_lead_widens_if_it_rises_to_the_deepest_equations(best: tuple[int, ...], widens: str) -> None:
-    run, *_ = STUDY.runs()
-    made = {
-        name: [made_record(run, {"test": dict(enumerate(((100, each) for each in correct), 8))}, group="depth")]
-        for name, correct in ((BEST, best), (PLAIN, (70, 70, 70, 70)))
-    }
-    assert list(gaps_by_depth(made)) == [8, 9, 10, 11]
-    (line,) = (line for line in claim_table(made, Page()).splitlines() if "widens" in line)
-    assert line.split("|")[-2].strip() == widens
 
 
 def test_the_page_shows_what_is_recorded_and_names_the_command_for_the_rest(tmp_path: Path) -> None:

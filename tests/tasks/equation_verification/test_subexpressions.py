@@ -74,14 +74,3 @@ def test_equal_subexpressions_are_found_across_equations() -> None:
     assert true == {frozenset((a, b)), frozenset((c, d))}
     assert len(false) == 2
     assert all(len(sides & {a, b}) == len(sides & {c, d}) == 1 for sides in false)
-
-
-def test_what_is_not_for_training_gives_no_pairs(data: EquationData) -> None:
-    held_out = data.forest[data.forest.tree_data["split"] != "train"]
-    assert len(subexpression_pairs(held_out, 5)) == 0
-    assert len(subexpression_pairs(data.forest, 0)) == 0
-
-
-def test_the_same_seed_gives_the_same_pairs(data: EquationData, pairs: Forest) -> None:
-    assert subexpression_pairs(data.forest, COUNT, seed=1) == pairs
-    assert subexpression_pairs(data.forest, COUNT, seed=2) != pairs

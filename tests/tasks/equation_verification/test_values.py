@@ -147,25 +147,6 @@ def test_the_loss_is_a_mean_over_all_nodes_and_points() -> None:
     assert all(gradient.isfinite().all() and gradient.any() for gradient in gradients)
 
 
-def test_values_do_not_learn_from_the_likelihood_of_the_errors() -> None:
-    examples = TASK.examples(forest(TEXTS, [1, 0, 0]))
-    (batch,) = examples.loader(TASK.vocabulary).batches()
-    trained = learner()
-    targets = examples.batch_targets(batch)
-    weight = trained.model.head.decoded.weight
-    with torch.no_grad():
-        weight[NUM_POINTS : 2 * NUM_POINTS] = 0
-    gradients = []
-    for error in (0.1, 10.0):
-        with torch.no_grad():
-            trained.model.head.decoded.bias[NUM_POINTS : 2 * NUM_POINTS] = error
-        (gradient,) = torch.autograd.grad(trained.losses(batch, targets)["values"].mean, weight)
-        gradients.append(gradient)
-    small, large = gradients
-    assert torch.equal(small[:NUM_POINTS], large[:NUM_POINTS])
-    assert not torch.equal(small[NUM_POINTS : 2 * NUM_POINTS], large[NUM_POINTS : 2 * NUM_POINTS])
-
-
 def test_the_loss_does_not_depend_on_shared_subtrees_or_on_how_a_batch_is_divided() -> None:
     examples = TASK.examples(forest([*TEXTS, "sin(x) + 1 = 1 + sin(x)"], [1, 0, 0, 1]))
     trained = learner()

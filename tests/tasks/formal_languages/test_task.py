@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import treemem
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
-from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.records import write_records
 from treemem.runs import TrainingOptions, fit
@@ -218,24 +217,6 @@ def test_a_network_is_trained_saved_and_predicts(tmp_path: Path) -> None:
     assert model.predict([Tree("Sequence", [Tree("0"), Tree("1"), Tree("pop")]), task.parse("1")]) == answers
     (tmp_path / "inputs.txt").write_text("0 1 pop\n1\n")
     assert result.model.predict(task.read_examples(tmp_path / "inputs.txt")) == answers
-
-
-@pytest.mark.parametrize("name", FormalLanguages.networks)
-def test_every_network_writes_an_output_at_each_blank_whatever_the_padding(name: str) -> None:
-    task = FormalLanguages("binary_addition")
-    config = task.networks[name].replace(hidden_size=8)
-    torch.manual_seed(1)
-    model = Model(task, config).eval()
-    together = model.predict(["0 1 + 1", "1 + 1 1 0 1"])
-    assert together == [*model.predict(["0 1 + 1"]), *model.predict(["1 + 1 1 0 1"])]
-    assert all(
-        each.split()[-1] == END or len(each.split()) == size for each, size in zip(together, (5, 7), strict=True)
-    )
-
-
-@pytest.mark.filterwarnings("error")
-def test_nothing_asked_is_nothing_correct() -> None:
-    assert Outputs(np.array([0, 1]), np.array([3, 3]), 2).share_correct(2) == 0
 
 
 def test_wrong_inputs_are_told(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from treemem.errors import RecipeError
 from treemem.tasks.language_modeling.data import (
     LanguageDataOptions,
     best_perplexity,
@@ -70,8 +69,3 @@ def test_ends_are_added_to_the_words_of_any_trees() -> None:
         ["<eos>", "<eos>", "b", "<eos>"],
     ]
     assert ended.tree_data["split"].tolist() == ["train"] * 3
-
-
-def test_sizes_must_be_numbers_of_sentences() -> None:
-    with pytest.raises(RecipeError, match=r"data\.test_size must be at least 1"):
-        LanguageDataOptions(test_size=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,7 +14,6 @@ from treemem.data.loader import BatchOptions
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.records import write_records
 from treemem.runs import TrainingOptions, evaluate, fit, load_recipe
 from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
 from treemem.trees.forest import Forest
@@ -88,19 +86,6 @@ def _logits(model: Model, ids: torch.Tensor) -> tuple[torch.Tensor, None]:
     return model(TokenBatch(ids, torch.full((len(ids),), ids.shape[1]))), None
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
-def test_written_sentences_are_read_back(suffix: str, tmp_path: Path) -> None:
-    task = LanguageModeling(words=120)
-    forest = task.make_data(SMALL).forest
-    path = tmp_path / f"sentences.{suffix}"
-    write_records(path, task.records_of(forest))
-    found = task.read_examples(path)
-    assert found == forest
-    flat = Forest.from_sequences([["the", "boy"], ["no", "girl"]])
-    write_records(path, task.records_of(flat))
-    assert task.read_examples(path) == flat
-
-
 def test_files_that_are_no_sentences_are_told(tmp_path: Path) -> None:
     task = LanguageModeling(words=120)
     path = tmp_path / "lines.txt"
@@ -143,17 +128,6 @@ def test_the_published_recipe_has_the_published_networks_and_training() -> None:
     assert (training.learning_rate, training.batch_size, training.epochs, training.clip) == (30, 20, 1000, 0.25)
     assert training.auxiliary_losses == {"activation": 2, "temporal_activation": 1}
     assert (recipe.task_options["steps"], training.average_after, training.average_again) == (70, 5, 500)
-
-
-@pytest.mark.parametrize(("name", "networks"), [("small", 3), ("wikitext", 2), ("prpn", 1), ("treebank", 1)])
-def test_other_recipes_can_be_read(name: str, networks: int) -> None:
-    assert len(load_recipe(f"language_modeling/{name}").networks) == networks
-
-
-@pytest.mark.parametrize("options", [{"steps": 0}, {"words": 20}, {"evaluation_columns": 0}, {"varied_steps": 1}])
-def test_wrong_options_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(RecipeError, match=next(iter(options))):
-        np.asarray(LanguageModeling(**options).vocabulary.leaves)  # type: ignore[arg-type]
 
 
 def test_a_file_is_scored_and_an_unknown_word_in_it_is_named_with_its_line(

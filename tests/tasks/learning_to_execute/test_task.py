@@ -184,9 +184,3 @@ def test_a_network_is_trained_by_stages_saved_and_predicts(tmp_path: Path) -> No
     answers = treemem.load(tmp_path / "run").predict(programs)
     assert answers == result.model.predict(programs)
     assert all(" " not in answer or {*answer} <= {*SYMBOLS} for answer in answers)
-
-
-@pytest.mark.parametrize("options", [{"length": 100}, {"nesting": 11}])
-def test_a_level_beyond_the_last_is_an_error(options: dict[str, int]) -> None:
-    with pytest.raises(RecipeError, match=f"data.{next(iter(options))} must be at most"):
-        ProgramDataOptions(**options)

@@ -52,21 +52,11 @@ def test_labels_are_what_the_expressions_come_to_in_both_forms() -> None:
     assert [format_listops(tree) for tree in binary] == [format_listops(tree) for tree in nary]
 
 
-def test_a_seed_says_all() -> None:
-    assert made(seed=3) == made(seed=3)
-    assert made(seed=3) != made(seed=4)
-
-
-def test_the_sets_like_training_do_not_differ_from_it_in_length() -> None:
-    forest = made(training_size=20_000, validation_size=5000, test_size=5000, pool=40_000)
-    length = {split: expressions_of(forest, split=split).length() for split in ("train", "validation", "test")}
-    for split in ("validation", "test"):
-        error = length[split].std() * np.sqrt(1 / 20_000 + 1 / 5000)
-        assert abs(length[split].mean() - length["train"].mean()) < 4 * error
-
-
 def test_the_default_training_expressions_have_12_tokens_or_more_on_average() -> None:
-    length = expressions_of(make_listops_data(ListOpsDataOptions(training_size=5000)).forest, split="train").length()
+    length = expressions_of(
+        make_listops_data(ListOpsDataOptions(training_size=2000, validation_size=50, test_size=50, pool=0)).forest,
+        split="train",
+    ).length()
     assert length.mean() >= 12
     assert length.max() <= 30
     assert length.min() >= 4  # no bare digit
@@ -90,17 +80,6 @@ def test_the_split_by_depth_trains_on_shallow_and_tests_on_deep_expressions() ->
     assert depth["train"].max() == 5
     assert set(depth["validation"].tolist()) == {7}
     assert set(depth["test"].tolist()) == {8, 9}
-
-
-def test_sets_keep_of_the_training_distribution_what_their_name_does_not_say() -> None:
-    training = ListOpsDistribution(max_length=30, max_arguments=4)
-    assert find_set("iid", training) == training
-    assert find_set("length 31-50 probability .3", training) == ListOpsDistribution(
-        min_length=31, max_length=50, max_arguments=4, list_probability=0.3
-    )
-    assert find_set("depth 7", training) == ListOpsDistribution(
-        max_length=30, min_depth=7, max_depth=7, max_arguments=4
-    )
 
 
 def test_sets_named_by_published_lengths_leave_both_ends_out() -> None:
@@ -196,15 +175,6 @@ def test_generated_expressions_avoid_those_of_the_files(tmp_path: Path) -> None:
     assert not set(train.spellings()) & set(test.spellings())
 
 
-def test_repeated_expressions_of_a_training_file_count_once(tmp_path: Path) -> None:
-    path = tmp_path / "train.tsv"
-    path.write_text("9\t[MAX 2 9 ]\n9\t[MAX 9 2 ]\n9\t( ( ( [MAX 2 ) 9 ) ] )\n")
-    options = ListOpsDataOptions(training_file=str(path), validation_size=1, test_sets=["31-50"], test_size=5)
-    data = make_listops_data(options)
-    assert (data.forest.tree_data["split"] != "test").sum() == 2
-    assert "of its 3, 2 differ, 1 of these are held out for iid, and 1 of the other 1 are taken" in data.card
-
-
 def test_a_training_size_takes_so_many_of_a_training_file_as_the_seed_shuffles_them(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     write(path, expressions_of(made(), split="train"))
@@ -241,10 +211,7 @@ def test_a_warning_counts_the_training_expressions_that_are_tested_with(
     ("options", "problem"),
     [
         ({"training_size": 0}, "data.training_size must be at least 1, not 0"),
-        ({"training_length": 0}, "data.training_length must be at least 1, not 0"),
-        ({"seed": -1}, "data.seed must be at least 0, not -1"),
         ({"test_sets": ["iid", "iid"]}, "data.test_sets names a set twice: iid, iid"),
-        ({"test_sets": []}, "data.test_sets is empty"),
         (
             {"validation_set": "31-50", "validation_file": "own.tsv"},
             "data.validation_set is '31-50', and data.validation_file names .*choose one",

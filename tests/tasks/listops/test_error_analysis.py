@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import treemem
-from treemem.errors import RecipeError
 from treemem.model_digest import weights_digest
 from treemem.runs.study import read_study
 from treemem.tasks.listops import error_analysis
@@ -46,11 +45,6 @@ def test_sharpness_multiplies_the_scores_and_leaves_the_model_as_it_was(memory: 
     changed: Any = with_pointers(memory, 1.0, slots=5).encoder
     assert changed.slots == 5
     assert weights_digest(memory) == before
-
-
-def test_a_network_without_pointers_is_refused() -> None:
-    with pytest.raises(RecipeError, match="LSTM has no pointers"):
-        with_pointers(treemem.load(CHECKPOINTS / "lstm"), 2.0)
 
 
 def test_single_lists_have_each_number_of_arguments_and_their_values() -> None:

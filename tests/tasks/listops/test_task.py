@@ -6,17 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import treemem
-from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.errors import RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.predict import TreePredictor
-from treemem.runs import TrainingOptions, evaluate, fit, parse_recipe
-from treemem.tasks.listops import PUBLISHED_FIGURES, ListOps, ListOpsDataOptions
-from treemem.tasks.listops.task import GroupBy, arguments_bin, length_bin, most_arguments, num_tokens
+from treemem.runs import evaluate, fit, parse_recipe
+from treemem.tasks.listops import ListOps, ListOpsDataOptions
+from treemem.tasks.listops.task import GroupBy, length_bin, num_tokens
 from treemem.trees import Forest, parse_listops
 from treemem.trees.listops import ListOpsForm
-from treemem.trees.listops_arrays import expressions_of_lines
 
 TASK, NARY = ListOps(), ListOps(form="nary")
 TEXTS = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "( ( ( ( [SM 6 ) 5 ) 9 ) ] )", "7"]
@@ -28,16 +26,6 @@ def test_the_vocabulary_is_that_of_the_form_whatever_the_data() -> None:
     assert (binary.num_leaves, binary.functions) == (17, (("X", 2),))
     assert nary.leaves == tuple("0123456789")
     assert [len(nary.kinds_of_arity[arity]) for arity in (1, 2, 3)] == [6, 6, 6]
-
-
-@pytest.mark.parametrize(
-    ("task", "name"), [*((TASK, name) for name in TASK.networks), *((NARY, name) for name in TREE_NETWORKS)], ids=str
-)
-def test_networks_give_each_digit_a_probability(task: ListOps, name: str) -> None:
-    network = task.networks[name]
-    probability = Model(task, network.replace(hidden_size=4) if name in TREE_NETWORKS else network).predict(TEXTS)
-    assert probability.shape == (3, 10)
-    assert np.allclose(probability.sum(1), 1)
 
 
 def test_sequence_networks_read_tokens_in_the_binary_form_and_operators_in_the_nary_one() -> None:
@@ -98,11 +86,6 @@ def test_examples_can_be_told_apart_by_their_lists_in_place_of_their_length(
     assert dataclasses.replace(task, group_by="length").group == ListOps.group == "length"
 
 
-def test_numbers_of_arguments_go_by_fives() -> None:
-    assert most_arguments(expressions_of_lines(["7", "[MIN 1 [MAX 2 3 4 ] ]"])).tolist() == [0, 3]
-    assert arguments_bin(np.array([0, 2, 5, 6, 10, 11, 15, 16])).tolist() == [5, 5, 5, 10, 10, 15, 15, 20]
-
-
 def test_records_have_the_number_that_groups_count_and_not_the_bin() -> None:
     for group_by, number in (("length", 9), ("arguments", 4), ("depth", 2)):
         task = ListOps(group_by=group_by)
@@ -125,12 +108,6 @@ def test_labels_and_splits_that_mean_nothing_are_refused(tree_data: dict[str, ob
     assert (unlabelled.labelled.any(), unlabelled.split) == (False, None)
 
 
-def test_wrong_options_are_refused() -> None:
-    for options in ({"form": "ternary"}, {"max_arguments": 0}, {"dropout": 1.5}, {"group_by": "size"}):
-        with pytest.raises(RecipeError):
-            ListOps(**options)  # type: ignore[arg-type]
-
-
 def test_more_arguments_than_the_operators_take_are_refused_before_training() -> None:
     options = ListOpsDataOptions(training_size=50, validation_size=5, test_size=5, pool=0, test_sets=["10 arguments"])
     with pytest.raises(RecipeError, match=r"set task_options.max_arguments to 10"):
@@ -149,32 +126,6 @@ def test_a_list_of_too_many_arguments_is_named_by_file_and_line(tmp_path: Path) 
         NARY.read_examples(path)
     assert (caught.value.source, caught.value.line) == (str(path), 4)
     assert len(TASK.read_examples(path)) == len(ListOps(form="nary", max_arguments=6).read_examples(path)) == 3
-
-
-def test_a_text_that_is_no_expression_is_named_by_its_place() -> None:
-    model = Model(TASK, TASK.networks["Tree-RNN"].replace(hidden_size=2))
-    with pytest.raises(ParseError, match="line 2, column 6: '12' is no digit"):
-        model.predict(["7", "[MAX 12 ]"])
-
-
-def test_published_figures_are_fractions_of_known_networks() -> None:
-    accuracy = {figure.network: figure.value for figure in PUBLISHED_FIGURES if figure.metric == "accuracy"}
-    assert accuracy["Ordered Memory"] == 0.9997
-    assert accuracy["LSTM"] == 0.715
-    assert all(0 < figure.value <= 1 for figure in PUBLISHED_FIGURES)
-    assert {"Ordered Memory", "LSTM", "Transformer", "Universal Transformer"} <= accuracy.keys() & TASK.networks.keys()
-
-
-@pytest.mark.parametrize(("task", "network"), [(TASK, "TreeLSTM"), (NARY, "TreeRNN")])
-def test_a_tree_network_learns_from_the_given_trees(task: ListOps, network: str, tmp_path: Path) -> None:
-    sizes = {"training_size": 1500, "validation_size": 200, "test_size": 200}
-    data = task.make_data(ListOpsDataOptions(**sizes, max_length=8, test_sets=["iid", "length 11-14"]))
-    options = TrainingOptions(epochs=8, batch_size=32, learning_rate=0.01, seed=1, accelerator="cpu")
-    fit(task, NetworkConfig(network, {"hidden_size": 32}), data, options, output=tmp_path)
-    scores = evaluate(treemem.load(tmp_path), data, split="test").scores
-    assert [(score.group, score.examples) for score in scores] == [(10, 200), (20, 200), ("all", 400)]
-    assert scores[0].majority < 0.2
-    assert scores[0].accuracy > 0.3
 
 
 def test_networks_know_the_rare_operators_if_they_are_asked_to(tmp_path: Path) -> None:

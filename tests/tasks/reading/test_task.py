@@ -14,7 +14,6 @@ import pytest
 import treemem
 from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.explore import explore
-from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.records import write_records
 from treemem.runs import TrainingOptions, fit
@@ -126,14 +125,6 @@ def test_questions_are_in_one_split_alone_whatever_their_entities_are_called() -
     assert split_of_question(question) in ("train", "validation", "test")
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    task = Reading()
-    forest = task.make_data(SMALL).forest
-    for name in ("questions.jsonl", "questions.csv"):
-        write_records(tmp_path / name, list(task.records_of(forest)))
-        assert task.examples(task.read_examples(tmp_path / name)).digest() == task.examples(forest).digest()
-
-
 def test_questions_without_an_answer_are_read_back(tmp_path: Path) -> None:
     task = Reading()
     records = [{**record, "answer": None} for record in task.records_of(task.make_data(SMALL).forest)]
@@ -182,13 +173,6 @@ def test_the_published_form(tmp_path: Path) -> None:
     (tmp_path / "validation" / "one.question").unlink()
     with pytest.raises(RecipeError, match=r"validation has no files \*\.question"):
         Reading(str(tmp_path)).make_data(ReadingDataOptions())
-
-
-@pytest.mark.parametrize("name", ["Tree-LSTM", "LSTM", "Transformer", "Deep LSTM Reader", "word-by-word attention"])
-def test_networks_of_each_kind_read_questions(name: str) -> None:
-    model = Model(Reading(num_entities=4), Reading.networks[name].replace(hidden_size=16))
-    questions = [f"{DOCUMENT}\t{record.get('query', record.get('question'))}" for record in RECORDS]
-    assert model.predict([*questions, RECORDS[1]]).shape == (4, 4)
 
 
 @pytest.mark.parametrize("network", ["AttentiveReader", "ImpatientReader"])

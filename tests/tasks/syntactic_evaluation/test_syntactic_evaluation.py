@@ -153,15 +153,3 @@ def test_the_command_scores_a_trained_model(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "simple_agrmt.tsv").write_text("The boy laughs\tthe boy laugh\n")
     assert main([str(tmp_path / "run"), "--pairs", str(tmp_path / "simple_agrmt.tsv")]) == 2
     assert "unknown word 'The'" in capsys.readouterr().err
-
-
-def test_pairs_of_the_grammar_are_for_models_of_the_grammar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("train", "valid", "test"):
-        (tmp_path / f"{name}.txt").write_text("the boy laughs\n" * 4)
-    task = LanguageModeling(path=str(tmp_path), steps=5)
-    fit(task, NETWORK, task.make_data(LanguageDataOptions()), TrainingOptions(epochs=1), output=tmp_path / "run")
-    assert main([str(tmp_path / "run")]) == 2
-    assert "was not trained on the English grammar; give a file" in capsys.readouterr().err
-    (tmp_path / "simple_agrmt.tsv").write_text("the boy laughs\tlaughs boy the\n")
-    assert main([str(tmp_path / "run"), "--pairs", str(tmp_path / "simple_agrmt.tsv")]) == 0
-    assert "| agreement: simple |     1 |" in capsys.readouterr().out

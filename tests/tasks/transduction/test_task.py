@@ -13,13 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import treemem
 from treemem.cli import main
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.records import read_records, write_records
-from treemem.runs import TrainingOptions, fit
+from treemem.records import read_records
 from treemem.tasks.transduction import Transduction, TransductionDataOptions
 from treemem.tasks.transduction.grammars import DRAWS, GENDER, SVO_SOV, Grammar, Kind, has_length, symbols_of
 from treemem.tasks.transduction.pair_task import Written
@@ -172,18 +170,6 @@ def test_a_target_counts_up_to_its_first_error() -> None:
     assert task.correct(kept, {}).tolist() == [True, *[False] * 5]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_pairs_are_read_back_from_files(kind: Kind, tmp_path: Path) -> None:
-    task = Transduction(kind, alphabet=8)
-    forest = task.make_data(replace(SMALL, train_lengths=(8, 12), test_lengths=(8, 16))).forest
-    for name in ("pairs.jsonl", "pairs.csv"):
-        write_records(tmp_path / name, list(task.records_of(forest)))
-        found = task.make_data(TransductionDataOptions(path=str(tmp_path / name))).forest
-        assert found == forest
-        assert task.examples(found).digest() == task.examples(forest).digest()
-    assert all(has_length(kind, record["length"]) for record in task.records_of(forest))
-
-
 @pytest.mark.parametrize(
     ("kind", "lengths", "rule"),
     [
@@ -223,17 +209,6 @@ def test_the_network_says_the_next_symbol_and_reads_what_it_was_to_say() -> None
     model.eval()
     one = type(batch)(batch.token[:1, : int(batch.lengths[0])], batch.lengths[:1])
     assert model.encoder(one).decoded[0] == model.encoder(batch).decoded[0], "padding does not matter"
-
-
-def test_a_network_is_trained_saved_and_predicts(tmp_path: Path) -> None:
-    task = Transduction("copy", alphabet=2)
-    data = task.make_data(TransductionDataOptions(200, 20, 20, (3, 8), (3, 8)))
-    options = TrainingOptions(epochs=3, batch_size=16, learning_rate=0.02, threads=1)
-    result = fit(task, NETWORK, data, options, output=tmp_path / "run")
-    texts = ["0 1 1", "1"]
-    answers = treemem.load(tmp_path / "run").predict(texts)
-    assert answers == result.model.predict(texts)
-    assert all(set(answer.split()) <= {"0", "1", "|||"} for answer in answers)
 
 
 def test_wrong_sources_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from treemem.errors import GraphError, RecipeError
-from treemem.tasks.equation_verification.completion import blank_out, make_candidates, read_blanked
-from treemem.tasks.equation_verification.completion.blanks import blanked_test
-from treemem.tasks.equation_verification.generation.generator import generate_equations
+from treemem.tasks.equation_verification.completion import make_candidates, read_blanked
 from treemem.trees.preorder import format_preorder
 
 
@@ -146,19 +144,3 @@ def test_published_blanks_are_candidates(shared_data: Path) -> None:
         record = json.loads(line)
         rest = " ".join(record["preorder"].split()[record["blank_node"] :])
         assert f"{rest} ".startswith(f"{format_preorder(candidates.forest[original])} ")
-
-
-def test_generated_test_equations_are_the_true_deep_ones() -> None:
-    data = generate_equations(400, seed=2)
-    found = blanked_test(data.forest, make_candidates())
-    assert len(found) == ((data.forest.tree_data["split"] == "test") & (data.forest.tree_data["label"] == 1)).sum()
-    assert found.forest.tree_data["depth"].min() == 8
-    assert [data.forest[number] for number in found.ids] == list(found.forest)
-
-
-def test_a_part_is_spread_over_the_whole() -> None:
-    whole = blank_out(generate_equations(400, seed=2).forest, make_candidates())
-    part = whole.spread(10)
-    assert [whole.ids.index(each) for each in part.ids] == [len(whole) * number // 10 for number in range(10)]
-    assert part.blanks.original.tolist() == [whole.blanks.original[whole.ids.index(each)] for each in part.ids]
-    assert len(whole.spread(10_000)) == len(whole)

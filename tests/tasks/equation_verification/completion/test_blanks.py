@@ -64,17 +64,6 @@ def test_false_equations_and_those_with_decimal_numbers_get_no_blank() -> None:
         draw_blanks(forest[:2], make_candidates())
 
 
-@pytest.mark.parametrize("seed", [-1, 0.5])
-def test_a_seed_that_draws_nothing_is_refused(seed: object) -> None:
-    with pytest.raises(RecipeError, match="seed must be"):
-        draw_blanks(forest_of("x = x"), make_candidates(), seed=seed)
-
-
-def test_an_expression_is_no_equation() -> None:
-    with pytest.raises(GraphError, match="tree 0 is no equation"):
-        draw_blanks(Forest.from_trees([Tree("Pi:pi")]), make_candidates())
-
-
 def test_places_in_preorder_are_those_of_the_tree() -> None:
     forest = forest_of("sin(x + y)*z = 2^(x + 1)", "x = sin(x)")
     candidates = make_candidates()

@@ -11,7 +11,6 @@ from treemem.tasks.equation_verification.completion.candidates import value_clas
 from treemem.trees import parse_expression
 from treemem.trees.forest import Forest
 from treemem.trees.preorder import format_preorder
-from treemem.trees.tree import Tree
 
 
 def texts_in_class_of(candidates: Candidates, text: str) -> set[str]:
@@ -89,14 +88,3 @@ def test_a_file_of_candidates_says_where_it_is_wrong(write, tmp_path: Path) -> N
         read_candidates(write("none.jsonl"))
     with pytest.raises(RecipeError, match=r"missing\.jsonl"):
         read_candidates(tmp_path / "missing.jsonl")
-
-
-def test_candidates_may_be_decimal_numbers(write) -> None:
-    records = [{"preorder": f"Number:{value}", "class": 0} for value in (2.5, 2.5, 3.5)]
-    reading = read_candidates(write("numbers.jsonl", *records)).reading
-    assert reading[0] == reading[1] != reading[2]
-
-
-def test_classes_must_fit_the_candidates() -> None:
-    with pytest.raises(GraphError, match="1 candidates have 2 value classes"):
-        Candidates(Forest.from_trees([Tree("Pi:pi")]), np.array([0, 1]))

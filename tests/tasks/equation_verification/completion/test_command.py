@@ -37,20 +37,6 @@ def test_ranks_are_printed_and_written(saved_model: Path, equations: Path, tmp_p
     assert math.isclose(float(overall.split("|")[-2]), mean, abs_tol=1e-4)
 
 
-def test_ranks_are_jsonl_whatever_the_name_says(saved_model: Path, equations: Path, tmp_path: Path, capsys) -> None:
-    written = {}
-    for name in ("ranks", "ranks.csv", "ranks.jsonl"):
-        assert main([str(saved_model), "--equations", str(equations), "--output", str(tmp_path / name)]) == 0
-        written[name] = (tmp_path / name).read_text()
-    assert written["ranks"] == written["ranks.csv"] == written["ranks.jsonl"]
-    command = [str(saved_model), "--equations", str(equations), "--output", str(tmp_path / name)]
-    assert main(command) == 2
-    assert "exists" in capsys.readouterr().err
-    assert main([*command, "--overwrite"]) == 0
-    assert main([str(saved_model), "--equations", str(equations), "--output", "-"]) == 0
-    assert capsys.readouterr().out.endswith(written["ranks"])
-
-
 def test_the_file_of_the_equations_is_not_overwritten(saved_model: Path, equations: Path, capsys) -> None:
     before = equations.read_text()
     assert main([str(saved_model), "--equations", str(equations), "--output", str(equations)]) == 2
@@ -65,11 +51,6 @@ def test_generated_equations_come_from_a_folder_or_are_made(saved_model: Path, t
         assert main([str(saved_model), *source, "--seed", "1", "--limit", "2"]) == 0
         printed.append(capsys.readouterr().out.split("\n", 1)[1])
     assert printed[0] == printed[1]
-
-
-def test_the_engines_are_compared(saved_model: Path, equations: Path, capsys) -> None:
-    assert main([str(saved_model), "--equations", str(equations), "--compare"]) == 0
-    assert "times faster" in capsys.readouterr().out
 
 
 def test_without_a_checkpoint_the_packaged_model_fills(capsys) -> None:
@@ -103,8 +84,3 @@ def test_mistakes_are_errors_and_no_tracebacks(
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert problem in error
-
-
-def test_a_missing_checkpoint_is_an_error(tmp_path: Path, capsys) -> None:
-    assert main([str(tmp_path / "nothing")]) == 2
-    assert "nothing" in capsys.readouterr().err

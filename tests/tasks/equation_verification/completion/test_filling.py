@@ -86,15 +86,6 @@ def test_blanks_at_all_places_of_an_equation_are_filled_alike_by_both_engines(un
         assert row[original] == pytest.approx(score, abs=1e-10)
 
 
-def test_candidates_that_are_read_alike_have_one_score(untrained) -> None:
-    candidates = make_candidates()
-    equations = blank_out(Forest.from_trees([parse_equation("x + 1 = 1 + x")]), candidates)
-    for engine in ("whole", "paths"):
-        (scores,) = filling_scores(untrained(), equations.forest, equations.blanks, engine=engine)
-        for number in np.unique(candidates.reading):
-            assert len(set(scores[0, candidates.reading == number].tolist())) == 1
-
-
 def test_sequence_networks_are_completed_whole(untrained) -> None:
     equations = blank_out(Forest.from_trees([parse_equation("x = x")]), make_candidates())
     model = untrained("LSTM", hidden_size=3)
@@ -137,16 +128,6 @@ def test_any_node_may_be_blank_whatever_stands_there(untrained) -> None:
         for engine, rows in (("whole", 10_000), ("paths", 300))
     )
     np.testing.assert_allclose(paths, whole, rtol=0, atol=1e-10)
-
-
-def test_modes_are_left_as_they_are_between_batches_too(untrained) -> None:
-    equations = blank_out(Forest.from_trees([parse_equation("x = x")] * 3), make_candidates())
-    model = untrained()
-    model.train()
-    model.encoder.eval()  # as of a part that is frozen
-    for _ in filling_scores(model, equations.forest, equations.blanks, rows_at_once=1):
-        assert (model.training, model.encoder.training) == (True, False)
-        assert torch.is_grad_enabled()
 
 
 def test_wrong_use_is_refused(untrained) -> None:
