@@ -1,7 +1,7 @@
-"""Runs treemem commands with these tasks and networks registered: ``driver.py [--die STEP] ARGUMENTS [++ ARGUMENTS]``.
+"""Runs treemem commands with these tasks and networks registered: ``driver.py ARGUMENTS [++ ARGUMENTS]``.
 
-``++`` stands between commands. With ``--die`` the first runs in a process of its own, which kills itself, as by
-``kill -9``, before that training step.
+``++`` stands between commands. One that begins with ``--die STEP`` kills itself, as by ``kill -9``, before that
+training step.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ def die_before(step: int) -> None:
     Trainer.step = counting  # type: ignore[assignment,method-assign]
 
 
+def run(words: list[str]) -> int:
+    """Run a command. After ``--die STEP`` it runs in a process of its own, which must not survive."""
+    if words[0] != "--die":
+        return main(words)
+    child = os.fork()
+    if not child:
+        die_before(int(words[1]))
+        os._exit(main(words[2:]))
+    return 0 if os.waitpid(child, 0)[1] == signal.SIGKILL else 1
+
+
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    commands = " ".join(words[2:] if words[0] == "--die" else words).split(" ++ ")
-    if words[0] == "--die":
-        killed = commands.pop(0)
-        child = os.fork()
-        if not child:
-            die_before(int(words[1]))
-            os._exit(main(killed.split()))
-        if os.waitpid(child, 0)[1] != signal.SIGKILL:
-            sys.exit(f"{killed} was not killed")
-    for command in commands:
-        code = main(command.split())
+    for command in " ".join(sys.argv[1:]).split(" ++ "):
+        code = run(command.split())
         if code:
-            sys.exit(code)
+            sys.exit(f"{command} ended with {code}")

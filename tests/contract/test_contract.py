@@ -32,7 +32,7 @@ NETWORKS = {"odd_x": OF_TREES, "first_leaf": OF_TREES, "language_modeling": OF_T
 def run(arguments: list[str], cwd: Path, launcher: tuple[str, ...] = ()) -> None:
     command = [sys.executable, *launcher, str(FOLDER / "driver.py"), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TREEMEM_COMPILE": "0"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -50,34 +50,44 @@ def log_of(folder: Path) -> list[dict[str, object]]:
     return [{name: value for name, value in json.loads(line).items() if name not in TIMES} for line in lines]
 
 
-@pytest.mark.parametrize("task", PROOFS)
-def test_a_learner_is_trained_killed_resumed_scored_predicted_and_explored(task: str, tmp_path: Path) -> None:
-    metric, lines, predictions = PROOFS[task]
-    train = ["train", recipe(task, tmp_path)]
-    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines))
-    predict = ["predict", "whole/own", "lines.txt", "-o", "answers.jsonl"]
-    explore = ["explore", "whole/own", "lines.txt", "-o", "page.html"]
-    broken, whole = [*train, "-o", "broken"], [*train, "-o", "whole"]
-    run(["--die", "14", *broken, "++", *broken, "++", *whole, "++", *predict, "++", *explore], tmp_path)
-    assert log_of(tmp_path / "broken") == log_of(tmp_path / "whole")
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which one process has done all that the tests look at, but for the training in two processes."""
+    place = tmp_path_factory.mktemp("contract")
+    killed, others = [], []
+    for task, (_, lines, _) in PROOFS.items():
+        (place / f"{task}.txt").write_text("".join(f"{line}\n" for line in lines))
+        train, whole = ["train", recipe(task, place), "-o"], f"{task}-whole"
+        killed += ["++", "--die", "14", *train, f"{task}-broken"]  # before the process has threads, as it forks
+        others += ["++", *train, f"{task}-broken", "++", *train, whole]
+        others += ["++", "predict", f"{whole}/own", f"{task}.txt", "-o", f"{task}.jsonl"]
+        others += ["++", "explore", f"{whole}/own", f"{task}.txt", "-o", f"{task}.html"]
+    others += ["++", "train", recipe("language_modeling", place), "training.epochs=2", "-o", "one"]
+    run([*killed, *others][1:], place)
+    return place
 
-    scores = [record.fields for record in read_records(tmp_path / "whole" / "own" / "results.jsonl")]
+
+@pytest.mark.parametrize("task", PROOFS)
+def test_a_learner_is_trained_killed_resumed_scored_predicted_and_explored(task: str, done: Path) -> None:
+    metric, lines, predictions = PROOFS[task]
+    assert log_of(done / f"{task}-broken") == log_of(done / f"{task}-whole")
+
+    scores = [record.fields for record in read_records(done / f"{task}-whole" / "own" / "results.jsonl")]
     overall = next(score for score in scores if score["examples"] and list(score.values())[1] == "all")
     assert overall[metric] > 0.6
 
-    answers = [record.fields for record in read_records(tmp_path / "answers.jsonl")]
+    answers = [record.fields for record in read_records(done / f"{task}.jsonl")]
     assert [answer["error"] for answer in answers] == [None] * len(lines)
     assert [answer["prediction"] for answer in answers] == predictions
-    assert lines[0].split()[-1].strip("()") in (tmp_path / "page.html").read_text()
+    assert lines[0].split()[-1].strip("()") in (done / f"{task}.html").read_text()
 
 
-def test_two_processes_train_together(tmp_path: Path) -> None:
+def test_two_processes_train_together(done: Path, tmp_path: Path) -> None:
     sampling, train = (
         ["train", recipe(task, tmp_path), "training.epochs=2"] for task in ("first_leaf", "language_modeling")
     )
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     run([*sampling, "-o", "samples", "++", *train, "-o", "two"], tmp_path, launcher=launcher)
-    run([*train, "-o", "one"], tmp_path)
     assert len(log_of(tmp_path / "samples")) == 2  # not those of one process: each samples from a stream of its own
-    for ours, theirs in zip(log_of(tmp_path / "two"), log_of(tmp_path / "one"), strict=True):
+    for ours, theirs in zip(log_of(tmp_path / "two"), log_of(done / "one"), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
