@@ -68,8 +68,8 @@ def test_expressions_are_those_that_drawing_and_throwing_away_gives(changes: dic
 
 
 def test_generated_lengths_are_those_of_the_published_file() -> None:
-    """Mean 42.56 tokens and 69.1 % of at most 30, of expressions without repeats."""
-    length = draw_distinct(ListOpsDistribution(), 20_000, np.random.default_rng(5), set()).length()
+    """Mean 42.56 tokens and 69.1 % of at most 30, of 100,000 expressions without repeats."""
+    length = draw_distinct(ListOpsDistribution(), 100_000, np.random.default_rng(5), set()).length()
     assert abs(length.mean() - 42.56) < 1.0
     assert abs((length <= 30).mean() - 0.691) < 0.02
 
