@@ -1,9 +1,10 @@
 """The queue of long studies: what is done of each, what remains, and workers that run it, one thread each.
 
 ``queue.yaml`` lists the studies in order. A job is a run of a study, the measurements of a study whose runs are all
-recorded, or a row of the comparison ``learned``. A worker takes the first job that is neither done nor taken. It holds
-the job's lock while it runs it. So workers of several processes and machines can share a folder of runs, and a job of a
-killed worker is free again and resumes from its last checkpoint.
+recorded, or a row of the comparison ``learned``. The rows that the comparison names first come before all other jobs.
+A worker takes the first job that is neither done nor taken. It holds the job's lock while it runs it. So workers of
+several processes and machines can share a folder of runs, and a job of a killed worker is free again and resumes from
+its last checkpoint.
 """
 
 from __future__ import annotations
@@ -95,12 +96,14 @@ class Job:
         is_done: whether its records are there.
         is_ready: whether what it needs is there.
         run: runs or resumes it.
+        is_first: whether it comes before jobs of all studies that are not.
     """
 
     name: str
     is_done: Callable[[], bool]
     run: Callable[[], object]
     is_ready: Callable[[], bool] = lambda: True
+    is_first: bool = False
 
 
 def read_queue(path: Path = QUEUE) -> list[Entry]:
@@ -175,6 +178,7 @@ def _rows(title: str, rows: Sequence[str], places: Places, data: Path | None, fi
             f"{FOLDER.name}/{title}/{row}",
             lambda: part.is_done(results, row, hashes, files),
             lambda: run_row(part, row, runs=places.runs, results=results, data=data, files=files),
+            is_first=row in part.first,
         )
 
     return [job(row) for row in rows or part.order]
@@ -244,6 +248,11 @@ def remaining(entries: Sequence[Entry], places: Places) -> Iterator[Remaining]:
         yield Remaining(entry.study, len(done), sum(done), entry.hours * (1 - sum(done) / max(1, len(done))))
 
 
+def jobs_of(entries: Sequence[Entry], places: Places) -> list[Job]:
+    """Return all jobs of the queue in the order in which they run."""
+    return sorted((job for entry in entries for job in entry.jobs(places)), key=lambda job: not job.is_first)
+
+
 def run_queue(entries: Sequence[Entry], places: Places, processes: int) -> dict[str, str]:
     """Run everything that is not done, with ``processes`` jobs at a time. Return the errors of failed jobs by name.
 
@@ -277,7 +286,7 @@ def _work(entries: Sequence[Entry], places: Places, errors: Connection) -> None:
     if multiprocessing.parent_process() is not None:
         begin_worker()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    jobs = [job for entry in entries for job in entry.jobs(places)]
+    jobs = jobs_of(entries, places)
     tried: set[str] = set()
     failed: dict[str, str] = {}
     while name := next((job.name for job in jobs if job.name not in tried and _taken(job, places, failed)), None):

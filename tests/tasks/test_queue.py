@@ -18,7 +18,7 @@ from treemem.records import write_records
 from treemem.runs.study_file import DataSets, StudyFolder
 from treemem.tasks import queue
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
-from treemem.tasks.queue import Entry, Job, Places, chosen_entries, read_queue, remaining
+from treemem.tasks.queue import Entry, Job, Places, chosen_entries, jobs_of, read_queue, remaining
 
 ENTRIES = read_queue()
 PUBLISHED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -37,6 +37,14 @@ def test_every_study_of_the_queue_has_jobs_with_names_of_their_own(entry: Entry,
     assert len(set(names)) == len(names)
     (state,) = remaining([entry], places)
     assert (state.done, state.jobs, state.hours) == (0, len(names), entry.hours)
+
+
+def test_the_first_rows_of_every_part_of_the_comparison_come_before_all_else(places: Places) -> None:
+    names = [job.name for job in jobs_of(ENTRIES, places)]
+    first = ["listops/TreeCell", "logic/TreeCell", "equations/TreeCell", "equations/LSTM, preorder", "listops/DIORA"]
+    at = [names.index(f"comparison/learned-{name}") for name in first]
+    assert at == sorted(at)
+    assert len(names) == len(set(names)) == sum(len(entry.jobs(places)) for entry in ENTRIES)
 
 
 def test_the_files_that_the_queue_names_are_published_ones() -> None:
