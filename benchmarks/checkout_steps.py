@@ -119,8 +119,14 @@ class Steps:
         return root
 
 
-def answer(steps: dict[str, Steps], name: str, mode: str | None, seconds: float) -> dict[str, Any]:
-    """Without a mode: loss and peak memory of a new case; with one, CPU seconds of a step, from as many as it takes."""
+def answer(
+    steps: dict[str, Steps], name: str, mode: str | None = None, seconds: float = 0.0, count: int = 1
+) -> dict[str, Any]:
+    """Answer a request.
+
+    Without a mode: loss and peak memory of a new case. With one: CPU seconds of a step, and how many steps were taken,
+    at least ``count``, and as many as take ``seconds``.
+    """
     if mode is None:
         steps.clear()
         steps[name] = own = Steps(CASES[name])
@@ -128,11 +134,11 @@ def answer(steps: dict[str, Steps], name: str, mode: str | None, seconds: float)
         own.score()
         return {"loss": loss, "peak": own.peak()}
     step = steps[name].train if mode == "training" else steps[name].score
-    count, begin = 0, time.process_time()
-    while (used := time.process_time() - begin) < seconds or not count:
+    taken, begin = 0, time.process_time()
+    while (used := time.process_time() - begin) < seconds or taken < count:
         step()
-        count += 1
-    return {"seconds": used / count}
+        taken += 1
+    return {"seconds": used / taken, "count": taken}
 
 
 def main(checkout: str, threads: int) -> None:

@@ -4,7 +4,7 @@
 
 Each checkout runs in a process of its own. A figure is the median ratio of the CPU times of a step, with the smallest
 and the largest. For memory it is the ratio of the most bytes of tensors that a training step holds at once. Above 1,
-AFTER is faster or needs less. Each step makes its batch.
+AFTER is faster or needs less. Each step makes its batch; in a turn both take the same batches.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from benchmarks.checkout_steps import main
 main(sys.argv[2], int(sys.argv[3]))
 """  # the library of one checkout, the workloads of this one
 MODES = ("training", "inference")
+_KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 36)}
+"""For the C library. Otherwise it may give large tensors back to the system at every step. Whether it does depends on
+what the process did before, and costs up to a fifth of a step."""
 
 
 class Checkout:
@@ -39,7 +42,13 @@ class Checkout:
 
     def __init__(self, folder: Path, threads: int) -> None:
         self.folder = folder
-        environ = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": str(threads), "DGLBACKEND": "pytorch"}
+        environ = {
+            **os.environ,
+            **_KEEP_MEMORY,
+            "PYTHONPATH": str(folder),
+            "OMP_NUM_THREADS": str(threads),
+            "DGLBACKEND": "pytorch",
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _START, str(_ROOT), str(folder), str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ, cwd=folder,
@@ -50,12 +59,12 @@ class Checkout:
         command = ["git", "-C", str(self.folder), "describe", "--always", "--exclude=*", "--dirty"]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "no commit"
 
-    def ask(self, name: str, mode: str | None = None, seconds: float = 0.0) -> dict[str, Any]:
+    def ask(self, name: str, **options: Any) -> dict[str, Any]:
         """The answer to a request; see :func:`benchmarks.checkout_steps.answer`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps({"name": name, "mode": mode, "seconds": seconds}) + "\n")
+            self._process.stdin.write(json.dumps({"name": name, **options}) + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
@@ -77,7 +86,7 @@ def row(name: str, checkouts: Sequence[Checkout], rounds: int, seconds: float) -
             return f"| {name} | {own.folder}: {found['error']} | | | | |"
     cells, times = [], []
     for mode in MODES:
-        turns = [[each.ask(name, mode, seconds)["seconds"] for each in checkouts] for _ in range(rounds)]
+        turns = [_turn(name, mode, checkouts, seconds) for _ in range(rounds)]
         ratios = [before / after for before, after in turns]
         cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
         times.append(f"{1000 * statistics.median(after for _, after in turns):.1f}")
@@ -85,6 +94,13 @@ def row(name: str, checkouts: Sequence[Checkout], rounds: int, seconds: float) -
     same = "yes" if abs(before - after) <= 1e-4 * abs(before) else f"{before:.6g}, {after:.6g}"
     memory = f"{first[0]['peak'] / first[1]['peak']:.2f}"
     return f"| {name} | {' | '.join(cells)} | {memory} | {', '.join(times)} | {same} |"
+
+
+def _turn(name: str, mode: str, checkouts: Sequence[Checkout], seconds: float) -> tuple[float, float]:
+    """CPU seconds of a step of both checkouts, which take equally many."""
+    first, second = checkouts
+    before = first.ask(name, mode=mode, seconds=seconds)
+    return before["seconds"], second.ask(name, mode=mode, count=before["count"])["seconds"]
 
 
 def main() -> None:

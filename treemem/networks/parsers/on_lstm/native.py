@@ -17,17 +17,22 @@ from treemem.networks.parsers.on_lstm.equations import PRINTED
 
 _SOURCE = Path(__file__).with_name("kernel.cpp")
 _LEAST_WORK = 1 << 18  # multiplications in a step that are worth a thread
+_ROWS = 256  # of inputs that are multiplied at once, at least
 _PROBLEM = Structure(  # rows are sorted by length, longest first
     "PROBLEM",
-    "int64_t threads, num_steps, num_tokens, hidden_size, chunk_size",
-    "int64_t kept",  # whether each step has its own cells
+    "int64_t threads, num_steps, num_tokens, input_size, hidden_size, chunk_size",
+    "int64_t kept",  # whether each step has its own blocks and cells
+    "int64_t rows_at_once",  # the inputs of steps are multiplied together until there are so many rows
     "const int64_t *sizes",  # [num_steps], rows of each step, not ascending
     "REAL *hidden, *cell",  # [rows, hidden_size]
-    "const REAL *hidden_weight",
-    "REAL *blocks",  # [num_tokens, columns]; what the inputs give comes in
+    "const REAL *inputs",  # [num_tokens, input_size]
+    "const REAL *input_weight, *hidden_weight",  # [columns, ...]
+    "REAL *blocks",  # [num_tokens, columns], or of the steps whose inputs are multiplied together
     "REAL *masters",  # [num_tokens, 2, masters]
     "REAL *states, *cells",  # [num_tokens, hidden_size]
-    "REAL *last_hidden, *last_cell",  # [rows, hidden_size], of empty sequences filled in before
+    # Not for the backward pass: [columns]; and [rows, hidden_size], of empty sequences filled in before.
+    "const REAL *bias",
+    "REAL *last_hidden, *last_cell",
 )
 _GRADIENTS = Structure(
     "GRADIENTS",
@@ -74,10 +79,8 @@ class NativeSteps(torch.autograd.Function):
         """``h`` and the master gates of all tokens, step after step, and the last ``h`` and ``c`` of each row."""
         num_tokens, (rows, hidden_size) = len(inputs), hidden.shape
         shape = (2, hidden_size // chunk_size)
-        blocks, masters, states = (
-            empty_rows(inputs, num_tokens, *rest) for rest in ((len(bias),), shape, (hidden_size,))
-        )
-        torch.addmm(bias, inputs, input_weight.t(), out=blocks)
+        masters, states = (empty_rows(inputs, num_tokens, *rest) for rest in (shape, (hidden_size,)))
+        blocks = empty_rows(inputs, num_tokens if differentiable else rows + _ROWS, len(bias))
         cells = empty_rows(inputs, num_tokens if differentiable else rows, hidden_size)
         last_hidden, last_cell = (each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell))
         work = max(sizes, default=0) * hidden_weight.numel()
@@ -85,24 +88,28 @@ class NativeSteps(torch.autograd.Function):
             "threads": max(1, min(torch.get_num_threads(), work // _LEAST_WORK)),
             "num_steps": len(sizes),
             "num_tokens": num_tokens,
+            "input_size": inputs.shape[1],
             "hidden_size": hidden_size,
             "chunk_size": chunk_size,
             "kept": differentiable,
+            "rows_at_once": _ROWS,
         }
         tensors = {
             "sizes": torch.tensor(sizes, dtype=torch.int64),
             "hidden": hidden.contiguous(),
             "cell": cell.contiguous(),
+            "inputs": inputs.contiguous(),
+            "input_weight": input_weight.contiguous(),
             "hidden_weight": hidden_weight.contiguous(),
             "blocks": blocks,
             "masters": masters,
             "states": states,
             "cells": cells,
         }
-        library.forward(_PROBLEM(**numbers, **tensors, last_hidden=last_hidden, last_cell=last_cell))
+        library.forward(_PROBLEM(**numbers, **tensors, bias=bias, last_hidden=last_hidden, last_cell=last_cell))
         if differentiable:  # the last states are not read
             ctx.library, ctx.numbers, ctx.names, ctx.steps = library, numbers, [*tensors], sizes
-            save_for_backward(ctx, inputs, input_weight, *tensors.values())
+            save_for_backward(ctx, *tensors.values())
         ctx.mark_non_differentiable(masters)
         return states, masters, last_hidden, last_cell
 
@@ -117,8 +124,7 @@ class NativeSteps(torch.autograd.Function):
         d_cell: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs, the initial states and the weights."""
-        inputs, input_weight, *others = saved
-        tensors = dict(zip(ctx.names, (each.contiguous() for each in others), strict=True))
+        tensors = dict(zip(ctx.names, (each.contiguous() for each in saved), strict=True))
         states, blocks = tensors["states"], tensors["blocks"]
         d_hidden, d_cell = (each.clone(memory_format=torch.contiguous_format) for each in (d_hidden, d_cell))
         d_blocks = empty_rows(states, *blocks.shape)
@@ -128,8 +134,12 @@ class NativeSteps(torch.autograd.Function):
             cell=d_cell,
             blocks=d_blocks,
         )
-        ctx.library.backward(_PROBLEM(**ctx.numbers, **tensors, last_hidden=None, last_cell=None), gradients)
+        ctx.library.backward(_PROBLEM(**ctx.numbers, **tensors, bias=None, last_hidden=None, last_cell=None), gradients)
         with torch.autocast("cpu", enabled=False):
             turned = d_blocks.t()
-            of_maps = turned @ inputs, d_blocks.sum(0), turned @ of_step_before(tensors["hidden"], states, ctx.steps)
-            return None, d_blocks @ input_weight, d_hidden, d_cell, *of_maps, None, None, None
+            of_maps = (
+                turned @ tensors["inputs"],
+                d_blocks.sum(0),
+                turned @ of_step_before(tensors["hidden"], states, ctx.steps),
+            )
+            return None, d_blocks @ tensors["input_weight"], d_hidden, d_cell, *of_maps, None, None, None
