@@ -181,6 +181,13 @@ def test_early_stopping_ends_the_run_when_patience_is_out(tmp_path: Path) -> Non
     assert max(accuracies) == accuracies[result.best_epoch - 1]
 
 
+def test_patience_begins_anew_with_each_better_epoch(tmp_path: Path) -> None:
+    result = run(tmp_path, epochs=50, patience=3, learning_rate=0.01, seed=1)
+    until_best = [record["validation_accuracy"] for record in result.records[: result.best_epoch]]
+    assert sum(now <= max(until_best[:place]) for place, now in enumerate(until_best) if place) == 2
+    assert len(result.records) == result.best_epoch + 3
+
+
 def test_evaluation_can_be_rarer_and_comes_after_the_last_epoch(tmp_path: Path) -> None:
     result = run(tmp_path, epochs=5, evaluate_every=2)
     assert [record["epoch"] for record in result.records if "validation" in record] == [2, 4, 5]
