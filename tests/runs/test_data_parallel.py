@@ -202,6 +202,10 @@ def test_a_batch_is_divided_into_parts_of_about_the_same_size_and_weight(example
     assert max(sums) - min(sums) <= weights.max(initial=0)
 
 
+def test_of_two_processes_neither_has_the_heavier_example_each_time() -> None:
+    assert [int(Processes(rank, 2).balanced_part(np.arange(12)).sum()) for rank in (0, 1)] == [33, 33]
+
+
 def test_a_single_process_has_all_and_waits_for_none() -> None:
     alone = Processes()
     places = np.array([4, 2, 9])
