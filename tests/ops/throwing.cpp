@@ -19,7 +19,7 @@ const char* out_of_memory(int64_t how) {
     if (how == 2) Buffer<double>(-1);
     if (how == 3) arena.take<double>(int64_t(1) << 60);
     if (how == 4) std::vector<double>(size_t(1) << 62);
-    if (how == 5) GrowingBuffer<double>().at_least(int64_t(1) << 50);
+    if (how == 5) Buffer<double>().at_least(int64_t(1) << 50);
   });
 }
 const char* on_a_thread(int64_t threads, int64_t* passed) {

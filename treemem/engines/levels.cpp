@@ -4,8 +4,7 @@
 // one row is printed from the cell's formula, for each arity (step.h); this file does the rest:
 // - A segment has rows of one level, arity and kind. A level is divided among the threads by rows. A thread takes its
 //   rows in tiles that stay in its cache: it gathers, multiplies and steps, and waits only at the end of a level.
-// - If inner rows have features by their label, what these add to products is made once for each label, before the
-//   levels; and their gradients are made after the levels, from sums by label.
+// - If inner rows have features by their label, what these add to products comes in for each label.
 // - The products of an arity lie kind by kind. So a segment is one block, and so are all rows of a kind, whose weights
 //   get their gradient at the end.
 // - The backward pass keeps the gradient of a row's states from the first parent that adds to it until the row has had
@@ -26,7 +25,6 @@
 
 #include "blas.h"
 #include "errors.h"
-#include "few_rows.h"
 #include "numerics.h"
 #include "step.h"
 
@@ -196,8 +194,6 @@ class LevelRun {
   }
 
   void forward() {
-    Memory of_labels;
-    for_products_of_labels([&](const Arity& of, const Product& each) { make_of_labels(of, each, of_labels); });
     on_threads(plan.num_threads, [&](Errors& errors) {
       Memory memory;
       for (const Level& level : plan.levels) {
@@ -234,10 +230,6 @@ class LevelRun {
           for (const Use& use : tasks[at].uses) add_weight_gradient(tasks[at], use, memory);
         });
     });
-    Memory of_labels;
-    for_products_of_labels([&](const Arity& of, const Product& each) {
-      if (each.d_of_labels) spread_of_labels(of, each, of_labels);
-    });
   }
 
   Plan& planned() { return plan; }
@@ -251,7 +243,7 @@ class LevelRun {
 
   // What a thread needs for a tile; it grows with the tiles that the thread takes.
   struct Memory {
-    GrowingBuffer<T> inputs, scratch, sink, values[kMostProducts];
+    Buffer<T> inputs, scratch, sink, values[kMostProducts];
     std::vector<T*> children[kMostStates], d_children[kMostStates];  // of the edges of the tile
     Row<T> row{};
     int64_t share = 0;
@@ -284,90 +276,12 @@ class LevelRun {
     return row_of(found, is_inner && p.label ? label_of(at) : at - is_inner * p.num_leaves, p.num_features[is_inner]);
   }
 
-  // Whether what the features of rows add to a product is made for each label; and how many inputs the rows multiply.
-  bool is_of_labels(const Arity& of, const Product& each) const { return p.label && of.arity && each.from_below < each.inputs; }
-  int64_t own_inputs(const Arity& of, const Product& each) const { return is_of_labels(of, each) ? each.from_below : each.inputs; }
+  // How many inputs rows multiply themselves.
+  static int64_t own_inputs(const Product& each) { return each.of_labels ? each.from_below : each.inputs; }
 
   // The place of a set and a label among rows of labels.
   int64_t of_label(const Product& each, int64_t set, int64_t label) const {
     return (set * p.num_labels + label) * each.copies * each.outputs;
-  }
-
-  template <class Run>
-  void for_products_of_labels(Run run) const {
-    for (int64_t at = 0; at < p.num_arities; ++at)
-      for (int64_t i = 0; i < p.arities[at].num_products; ++i)
-        if (is_of_labels(p.arities[at], p.arities[at].products[i])) run(p.arities[at], p.arities[at].products[i]);
-  }
-
-  static int64_t num_sets(const Arity& of, const Product& each, const Plan& plan) {
-    int64_t sets = 1;
-    for (const Level& level : plan.levels)
-      for (const Segment& s : level.segments)
-        if (s.of == &of) sets = std::max(sets, set_of(each, s.kind) + 1);
-    return sets;
-  }
-
-  // Sets a row of a label: its features, and zeros for all else that a row has. What is added to these is lost.
-  void set_label(const Arity& of, int64_t label, Memory& memory) const {
-    int64_t most = std::max(width, of.num_learned);
-    for (int64_t i = 0; i < of.num_products; ++i) most = std::max(most, of.products[i].copies * of.products[i].outputs);
-    T* zeros = memory.values[0].at_least(most);
-    T* sink = memory.sink.at_least(std::max(most, p.num_features[1]));
-    std::fill_n(zeros, most, T(0));
-    Row<T>& row = memory.row;
-    std::fill_n(row.products, kMostProducts, zeros), std::fill_n(row.d_products, kMostProducts, sink);
-    row.scratch = memory.scratch.at_least(of.num_scratch);
-    row.features = row_of(p.features[1], label, p.num_features[1]);
-    row.d_features = d.features && d.features[1] ? row_of(d.features[1], label, p.num_features[1]) : sink;
-    row.learned = of.learned, row.d_learned = sink;
-    for (int64_t state = 0; state < p.num_states; ++state) {
-      memory.children[state].assign(of.arity, zeros), memory.d_children[state].assign(of.arity, sink);
-      row.children[state] = memory.children[state].data(), row.d_children[state] = memory.d_children[state].data();
-    }
-  }
-
-  // Writes what the labels multiply; the inputs from below are of zeros.
-  T* gather_labels(const Arity& of, const Product& each, Memory& memory) const {
-    T* inputs = memory.inputs.at_least(p.num_labels * each.copies * each.inputs);
-    for (int64_t label = 0; label < p.num_labels; ++label) {
-      set_label(of, label, memory);
-      memory.row.inputs = inputs + label * each.copies * each.inputs;
-      reinterpret_cast<Step>(each.gather)(&memory.row, D);
-    }
-    return inputs + each.from_below;
-  }
-
-  // What the features of each label add to a product, and the bias.
-  void make_of_labels(const Arity& of, const Product& each, Memory& memory) const {
-    const T* inputs = gather_labels(of, each, memory);
-    const int64_t rows = p.num_labels * each.copies;
-    for (int64_t set = num_sets(of, each, plan) - 1; set >= 0; --set) {
-      T* values = each.of_labels + of_label(each, set, 0);
-      fill_rows(values, rows, each.outputs, row_of(each.bias, set, each.outputs));
-      product(gemm, rows, each.outputs, each.inputs - each.from_below, inputs, each.inputs,
-              row_of(each.weight, set, each.outputs * each.inputs) + each.from_below, each.inputs, values, each.outputs, true);
-    }
-  }
-
-  // Adds the gradients that the sums by label give to the weights, the bias and the features of labels.
-  void spread_of_labels(const Arity& of, const Product& each, Memory& memory) const {
-    const int64_t rows = p.num_labels * each.copies, count = each.inputs - each.from_below;
-    for (int64_t set = num_sets(of, each, plan) - 1; set >= 0; --set) {
-      const T* gradient = each.d_of_labels + of_label(each, set, 0);
-      T* inputs = gather_labels(of, each, memory);
-      const int64_t place = set * each.outputs * each.inputs + each.from_below;
-      outer(gemm, each.outputs, count, rows, gradient, each.outputs, inputs, each.inputs, each.d_weight + place, each.inputs);
-      for (int64_t row = 0; row < rows; ++row) add(row_of(each.d_bias, set, each.outputs), gradient + row * each.outputs, each.outputs);
-      if (!d.features[1]) continue;
-      product_plain(gemm, rows, count, each.outputs, gradient, each.outputs, each.weight + place, each.inputs, inputs, each.inputs);
-      for (int64_t label = 0; label < p.num_labels; ++label) {
-        set_label(of, label, memory);
-        memory.row.d_inputs = inputs - each.from_below + label * each.copies * each.inputs;
-        for (int64_t copy = 0; copy < each.copies; ++copy) std::fill_n(memory.row.d_inputs + copy * each.inputs, each.from_below, T(0));
-        reinterpret_cast<Step>(each.spread)(&memory.row, D);
-      }
-    }
   }
 
   int64_t label_of(int64_t row) const { return p.label[row - p.num_leaves]; }
@@ -393,7 +307,7 @@ class LevelRun {
         for (int64_t row = 0, count = each.copies * each.outputs; row < t.rows; ++row)
           std::copy_n(each.of_labels + of_label(each, set, label_of(t.row + row)), count, values + row * count);
       else fill_rows(values, rows, each.outputs, row_of(each.bias, set, each.outputs));
-      const int64_t own = own_inputs(of, each);
+      const int64_t own = own_inputs(each);
       if (!own) continue;
       T* inputs = memory.inputs.at_least(rows * each.inputs);
       gather(t, each, memory, inputs);
@@ -510,14 +424,13 @@ class LevelRun {
 
   // Adds the gradient of what a product multiplied to that of the children, features and other products.
   void spread(const Tile& t, const Product& each, Memory& memory) const {
-    const int64_t wanted = d.features[t.of->arity > 0] ? own_inputs(*t.of, each) : each.from_below;
+    const int64_t wanted = d.features[t.of->arity > 0] ? own_inputs(each) : each.from_below;
     if (!wanted) return;
     const int64_t rows = t.rows * each.copies;
     T* found = memory.inputs.at_least(rows * each.inputs);
     const T* gradient = gradient_of(each) + t.place * each.copies * each.outputs;
     const T* weight = row_of(each.weight, set_of(each, t.kind), each.outputs * each.inputs);
-    if (rows <= kFewRows) few_rows_product_plain(rows, each.inputs, each.outputs, gradient, weight, each.inputs, found);
-    else product_plain(gemm, rows, wanted, each.outputs, gradient, each.outputs, weight, each.inputs, found, each.inputs);
+    product_plain(gemm, rows, wanted, each.outputs, gradient, each.outputs, weight, each.inputs, found, each.inputs);
     for (int64_t i = 0; i < t.rows; ++i, found += each.copies * each.inputs) {
       set_row(t, i, memory);
       set_gradients(t, i, memory);
@@ -572,7 +485,7 @@ class LevelRun {
   void add_weight_gradient(const Task& task, const Use& use, Memory& memory) const {
     const auto& [of, product] = use;
     const Product& each = *product;
-    const int64_t inputs = each.inputs, own = own_inputs(*of, each), count = task.end - task.begin;
+    const int64_t inputs = each.inputs, own = own_inputs(each), count = task.end - task.begin;
     T* d_weight = row_of(each.d_weight, task.set * each.outputs + task.begin, inputs);
     T* d_bias = row_of(each.d_bias, task.set, each.outputs) + task.begin;
     const int64_t chunk = bounded(kChunk, each.copies * inputs);

@@ -46,8 +46,7 @@ _MOST_CHILDREN = 128  # of a node; tracing takes longer with each
 # the row's own features; the set of weights of each kind, or null if all use the first; weights [sets, outputs, inputs]
 # and biases; values [rows * copies, outputs], null without a backward pass; their gradient, null if it takes the place
 # of the values; functions that make the inputs of a row, and add their gradient to those of what they are made of;
-# what the inputs of each label add to the values, [sets, labels, copies, outputs], and the sums of the gradients of
-# values by label, or null.
+# the bias with what each label's features add to the values, [sets, labels, copies, outputs], or null; its gradient.
 _PRODUCT = Structure(
     "PRODUCT",
     "int64_t copies, outputs, inputs, from_below",
@@ -141,11 +140,13 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
             _told.add(reason)
         raise NotNative(reason) from None
     names = dict.fromkeys(name for each in formulas.values() for name in each.printed.learned)
-    label = None
+    label, of_labels = None, {}
     if isinstance(inner_inputs, LabelVectors) and _repeats(inner_inputs, formulas, weights):
-        label, inner_inputs = inner_inputs.label, inner_inputs.of_labels()
+        label, vectors = inner_inputs.label, inner_inputs.of_labels()
+        of_labels = _products_of_labels(vectors, formulas, weights)
+        inner_inputs = vectors.detach()
     features = of_leaves, feature_rows(inner_inputs)
-    tensors = _Tensors(features, leaves, {name: parameter_of(own, name) for name in names}, weights)
+    tensors = _Tensors(features, leaves, {name: parameter_of(own, name) for name in names}, weights, of_labels)
     flat = [None if each is None else each.contiguous() for each in tensors.flat()]
     _check([each for each in flat if each is not None])
     run = _Run(formulas, schedule, tensors, label)
@@ -167,6 +168,20 @@ def _repeats(features: LabelVectors, formulas: Mapping[int, Formula], weights: W
     return is_pure and 2 * sets * features.num_labels <= len(features.label)
 
 
+def _products_of_labels(
+    vectors: torch.Tensor, formulas: Mapping[int, Formula], weights: Weights
+) -> dict[tuple[int, int], torch.Tensor]:
+    """Return, by arity and product, bias and what features add to it, ``[sets, labels * copies, outputs]``."""
+    found = {}
+    for arity, formula in formulas.items():
+        for at, (product, (key, _)) in enumerate(zip(formula.printed.products, formula.weights, strict=True)):
+            weight, bias = weights[key]
+            if arity and product.from_below < weight.shape[2]:
+                of_features = weight[:, :, product.from_below :]
+                found[arity, at] = product.of_features(vectors) @ of_features.mT + bias[:, None]
+    return found
+
+
 def _check(tensors: Sequence[torch.Tensor]) -> None:
     reason = why_not_native(tensors)
     if reason is not None:
@@ -181,15 +196,18 @@ class _Tensors(NamedTuple):
         leaves: the states of the leaf rows that take no step.
         learned: parameters that steps read, by name.
         weights: stacked weights and biases, by key.
+        of_labels: see :func:`_products_of_labels`; empty if features are those of rows.
     """
 
     features: tuple[torch.Tensor | None, torch.Tensor | None]
     leaves: State
     learned: dict[str, torch.Tensor]
     weights: dict[str, tuple[torch.Tensor, torch.Tensor]]
+    of_labels: dict[tuple[int, int], torch.Tensor]
 
     def flat(self) -> list[torch.Tensor | None]:
-        return [*self.features, *self.leaves.values(), *self.learned.values(), *chain(*self.weights.values())]
+        own = *self.leaves.values(), *self.learned.values(), *chain(*self.weights.values()), *self.of_labels.values()
+        return [*self.features, *own]
 
     def like(self, flat: Sequence[Any]) -> _Tensors:
         """The same structure of other tensors."""
@@ -199,6 +217,7 @@ class _Tensors(NamedTuple):
             {name: next(rest) for name in self.leaves},
             {name: next(rest) for name in self.learned},
             {key: (next(rest), next(rest)) for key in self.weights},
+            {key: next(rest) for key in self.of_labels},
         )
 
 
@@ -306,8 +325,8 @@ class _Run(NativeRun):
         incoming: Tensors,
         wanted: _Tensors,
     ) -> _Tensors:
-        of_labels = self._label is not None and wanted.features[1]
-        learns = any(wanted.learned.values()) or any(chain(*wanted.weights.values())) or of_labels
+        learned = *wanted.learned.values(), *chain(*wanted.weights.values()), *wanted.of_labels.values()
+        learns = any(learned)
         flat: list[torch.Tensor | None] = []
         for at, (tensor, is_wanted) in enumerate(zip(tensors.flat(), wanted.flat(), strict=True)):
             is_learned = at >= 2 + len(states)
@@ -398,11 +417,11 @@ class _Run(NativeRun):
         elif self.train:
             values = empty_rows(weight, rows * product.copies, weight.shape[1])
             self.kept.append(values)
-        of_labels = None
-        if self._label is not None and arity and product.from_below < weight.shape[2]:
-            of_labels = weight.new_zeros(len(weight) * self._num_labels * product.copies, weight.shape[1])
+        of_labels, d_of_labels = (
+            None if each is None else each.of_labels.get((arity, at)) for each in (tensors, found)
+        )
         return {
-            **{"of_labels": of_labels if given is None else None, "d_of_labels": None if found is None else of_labels},
+            **{"of_labels": of_labels, "d_of_labels": d_of_labels},
             **{"copies": product.copies, "outputs": weight.shape[1], "inputs": weight.shape[2]},
             **{"from_below": product.from_below, "set_of_kind": self._sets[arity][at]},
             **{"weight": weight, "bias": bias, "values": values, "gradient": gradient},

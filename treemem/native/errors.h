@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 #include <stdexcept>
 
@@ -75,3 +76,35 @@ void on_threads(int64_t count, Function function) {
 }
 
 }  // namespace
+
+// Exports a run that is made of a problem and has forward() and backward(gradients).
+#define EXPORT_RUN(Run)                                                                \
+  extern "C" {                                                                         \
+  const char* forward(const Problem* problem) {                                        \
+    return error_of([&] { Run{*problem}.forward(); });                                 \
+  }                                                                                    \
+  const char* backward(const Problem* problem, const Gradients* gradients) {           \
+    return error_of([&] { Run{*problem}.backward(*gradients); });                      \
+  }                                                                                    \
+  }
+
+// The same of a run that is kept between both. If forward() returns false, `state` becomes null. The backward pass gets
+// the same tensors, which may lie elsewhere now.
+#define EXPORT_KEPT(Run)                                                                  \
+  extern "C" {                                                                            \
+  const char* forward(const Problem* problem, void** state) {                             \
+    return error_of([&] {                                                                 \
+      auto run = std::make_unique<Run>(*problem);                                         \
+      *state = run->forward() ? run.release() : nullptr;                                  \
+    });                                                                                   \
+  }                                                                                       \
+  const char* backward(void* state, const Problem* problem, const Gradients* gradients) { \
+    return error_of([&] {                                                                 \
+      static_cast<Run*>(state)->problem = *problem;                                       \
+      static_cast<Run*>(state)->backward(*gradients);                                     \
+    });                                                                                   \
+  }                                                                                       \
+  const char* release(void* state) {                                                      \
+    return error_of([&] { delete static_cast<Run*>(state); });                            \
+  }                                                                                       \
+  }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -50,40 +51,26 @@ template <typename T>
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(int64_t count) { allocate(count); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  Buffer(Buffer&& other) noexcept : values(other.values) { other.values = nullptr; }
-  ~Buffer() { free(); }
+  explicit Buffer(int64_t count) { at_least(count); }
 
-  void allocate(int64_t count) {
-    free();
-    values = static_cast<T*>(std::aligned_alloc(64, bytes_of<T>(count)));
+  // If it grows, it loses what it held.
+  T* at_least(int64_t count) {
+    if (count <= size && values) return values.get();
+    size = 0;
+    values.reset();  // before there is more memory
+    values.reset(static_cast<T*>(std::aligned_alloc(64, bytes_of<T>(count))));
     if (!values) throw std::bad_alloc();
+    size = count;
+    return values.get();
   }
-  void free() {
-    std::free(values);
-    values = nullptr;
-  }
-  T* get() const { return values; }
+  T* get() const { return values.get(); }
   T& operator[](int64_t at) const { return values[at]; }
 
  private:
-  T* values = nullptr;
-};
-
-// Memory that grows, and then loses what it held.
-template <typename T>
-class GrowingBuffer {
- public:
-  T* at_least(int64_t count) {
-    if (count > size) size = 0, buffer.allocate(count), size = count;
-    return buffer.get();
-  }
-  T* get() const { return buffer.get(); }
-
- private:
-  Buffer<T> buffer;
+  struct Free {
+    void operator()(T* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<T[], Free> values;
   int64_t size = 0;
 };
 
@@ -170,6 +157,12 @@ template <typename T>
 void add(T* to, const T* from, int64_t count) {
   SIMD
   for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+template <typename T>
+void add_scaled(T* to, T factor, const T* from, int64_t count) {
+  SIMD
+  for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
 template <typename T>

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import compress
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -15,7 +16,14 @@ from treemem.engines.cell import Product, State
 from treemem.engines.printer.cpp import cpp_source
 from treemem.engines.printer.program import bases_read
 from treemem.engines.printer.symbolic import StepError
-from treemem.engines.printer.trace import Step, StepProgram, StepShape, trace_step, unnoticed
+from treemem.engines.printer.trace import (
+    Step,
+    StepProgram,
+    StepShape,
+    trace_step,
+    unnoticed,
+    values_of_features,
+)
 from treemem.errors import CellError
 from treemem.native import Printed
 
@@ -31,11 +39,13 @@ class PrintedProduct:
         copies: rows of inputs a node.
         from_below: how many of a row of inputs come first that depend on more than the node's own features.
         is_read: whether the inputs of a later product depend on the result.
+        of_features: computes the other inputs, ``[rows * copies, inputs - from_below]``, from features, in torch.
     """
 
     copies: int
     from_below: int
     is_read: bool
+    of_features: Callable[[torch.Tensor], torch.Tensor] = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ def printed(
     Raises:
         StepError: it cannot be printed.
     """
-    names, gathers, from_below = list(shape.products), [], []
+    names, gathers, of_inputs = list(shape.products), [], []
     is_pure = True
     for at, (copies, width) in enumerate(inputs):
         before = dict(list(shape.products.items())[:at])
@@ -91,7 +101,8 @@ def printed(
         ]
         gathers.append(gather)
         first = max(last, default=0)  # of the parts that depend on features alone
-        from_below.append(sum(parts[:first]))
+        alone = [node for number, node in enumerate(gather.forward.values()) if number % len(parts) >= first]
+        of_inputs.append((sum(parts[:first]), partial(values_of_features, alone, parts[first:], shape)))
         for number, node in enumerate(gather.forward.values()):
             is_pure &= ("mask" if number % len(parts) >= first else "features") not in bases_read([node])
     read = bases_read(node for each in gathers for node in (*each.forward.values(), *each.backward.values()))
@@ -103,8 +114,8 @@ def printed(
     if lines > _MOST_LINES:
         raise StepError(f"it has {lines} lines in C++ for {shape.arity} children, too many to compile")
     products = [
-        PrintedProduct(copies, below, each)
-        for (copies, _), below, each in zip(inputs, from_below, is_read, strict=True)
+        PrintedProduct(copies, below, each, of_features)
+        for (copies, _), (below, of_features), each in zip(inputs, of_inputs, is_read, strict=True)
     ]
     return PrintedCell(Printed(name, text), tuple(products), learned, step.dropouts, is_pure)
 

@@ -293,6 +293,28 @@ def _check(joint: Any, inputs: Sequence[_Leaf], results: Sequence[_Leaf], stored
             raise StepError("a row does not depend on its own inputs alone, or the step is not the same each time")
 
 
+def values_of_features(
+    nodes: Sequence[Node], parts: Sequence[int], shape: StepShape, features: torch.Tensor
+) -> torch.Tensor:
+    """Return the values of nodes that depend on the features of rows alone, in torch.
+
+    Args:
+        nodes: one for each part of each copy.
+        parts: their sizes.
+        shape: of the step.
+        features: ``[rows, width]``.
+
+    Returns:
+        ``[rows * copies, sum of parts]``.
+    """
+    leaf = _leaf("features", (1, features.shape[1]), shape.D)
+    memory = {place: features[:, columns] for place, columns in _columns(leaf).items()}
+    values = evaluated(nodes, memory, shape.D)
+    sizes = [*parts] * (len(nodes) // max(1, len(parts)))
+    found = [values[node].expand(len(features), size) for node, size in zip(nodes, sizes, strict=True)]
+    return torch.cat(found, 1).view(-1, sum(parts)).to(features.dtype)
+
+
 def _with_kept(program: Program, step: StepProgram, others_read: set[str]) -> StepProgram:
     """Let the backward pass read the states, and values that take the place of products that only they use."""
     users: dict[Node, set[Node]] = {}

@@ -118,9 +118,7 @@ class Group {
           g.scores[pair] += d_score;
           for (int64_t child = 0; child < 2; ++child) {
             T* d_child = d_states + p.children[2 * pair + child] * W;
-            const T* by_score = of_score + (2 * pair + child) * W;
-            SIMD
-            for (int64_t k = 0; k < W; ++k) d_child[k] += d_score * by_score[k];
+            add_scaled(d_child, d_score, of_score + (2 * pair + child) * W, W);
           }
         }
       }
@@ -235,29 +233,29 @@ class Group {
   StepRow<T, 2> node;
 };
 
-template <class Visit>
-void for_groups(const Problem& p, Visit visit) {
-  parallel_for(p.num_threads, p.num_threads, [&](int64_t thread) {
-    Group group(p, thread);
-    visit(group);
-  });
-}
+struct Run {
+  const Problem& p;
+  const int64_t H;
+
+  explicit Run(const Problem& p) : p(p), H(p.hidden_size) {}
+
+  template <class Visit>
+  void for_groups(Visit visit) const {
+    parallel_for(p.num_threads, p.num_threads, [&](int64_t thread) {
+      Group group(p, thread);
+      visit(group);
+    });
+  }
+  void forward() const {
+    const Packed<T> weight = packed_map(2 * H, 5 * H, p.weight, 2 * H, false);
+    for_groups([&](Group& group) { group.forward(weight); });
+  }
+  void backward(const Gradients& gradients) const {
+    const Packed<T> weight = packed_map(2 * H, 5 * H, p.weight, 2 * H, true);
+    for_groups([&](Group& group) { group.backward(gradients, weight); });
+  }
+};
 
 }  // namespace
 
-extern "C" {
-const char* forward(const Problem* p) {
-  return error_of([&] {
-    const int64_t H = p->hidden_size;
-    const Packed<T> weight(2 * H, 5 * H, p->weight, 2 * H, false);
-    for_groups(*p, [&](Group& group) { group.forward(weight); });
-  });
-}
-const char* backward(const Problem* p, const Gradients* gradients) {
-  return error_of([&] {
-    const int64_t H = p->hidden_size;
-    const Packed<T> weight(5 * H, 2 * H, p->weight, 2 * H, true);
-    for_groups(*p, [&](Group& group) { group.backward(*gradients, weight); });
-  });
-}
-}
+EXPORT_RUN(Run)

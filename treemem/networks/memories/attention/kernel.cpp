@@ -33,11 +33,7 @@ struct Attention {
     const int64_t count = fields.lengths[at.row];
     for (int64_t k = 0; k < count; ++k) weights[k] = dot(rows + k * S, static_cast<const T*>(query), S);
     softmax(weights, count);
-    for (int64_t k = 0; k < count; ++k) {
-      const T weight = weights[k], *from = rows + k * S;
-      SIMD
-      for (int64_t i = 0; i < S; ++i) readout[i] += weight * from[i];
-    }
+    for (int64_t k = 0; k < count; ++k) add_scaled(readout, weights[k], rows + k * S, S);
   }
 
   void backward(Place at, const T* query, const T* d_readout, T* d_query, Buffers& buffers) const {
@@ -49,13 +45,9 @@ struct Attention {
     for (int64_t k = 0; k < count; ++k) products[k] = dot(rows + k * S, d_readout, S);
     softmax_backward(weights, products, count);
     for (int64_t k = 0; k < count; ++k) {
-      const T weight = weights[k], d_score = products[k], *from = rows + k * S;
-      T* d_row = d_rows + k * S;
-      SIMD
-      for (int64_t i = 0; i < S; ++i) {
-        d_query[i] += d_score * from[i];
-        d_row[i] += weight * d_readout[i] + d_score * query[i];
-      }
+      add_scaled(d_query, products[k], rows + k * S, S);
+      add_scaled(d_rows + k * S, products[k], query, S);
+      add_scaled(d_rows + k * S, weights[k], d_readout, S);
     }
   }
 };

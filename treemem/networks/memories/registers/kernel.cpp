@@ -13,11 +13,6 @@ struct MemoryGradients { MEMORY_GRADIENTS };
 
 namespace {
 
-void add_scaled(T* to, T factor, const T* from, int64_t count) {
-  SIMD
-  for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
-}
-
 // With torch's threshold.
 T softplus(T x) {
   return x > T(20) ? x : std::log1p(std::exp(x));

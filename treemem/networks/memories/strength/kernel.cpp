@@ -96,10 +96,7 @@ struct Strengths {
     for (int64_t k = 0; k < items && !(nearer >= read_strength); ++k) {
       const T own = strengths[order[k]], weight = smaller(own, read_strength - nearer);
       nearer += own;
-      if (weight == T(0)) continue;
-      const T* from = item(order[k], row);
-      SIMD
-      for (int64_t i = 0; i < V; ++i) readout[i] += weight * from[i];
+      if (weight != T(0)) add_scaled(readout, weight, item(order[k], row), V);
     }
   }
 

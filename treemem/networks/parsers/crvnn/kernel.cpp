@@ -1,30 +1,35 @@
-// A continuous recursion over sequences, forward and backward; the equations are those of naive.py. In torch a training
-// step takes 2.5 times as long and twice the memory (100,000 weights, 64 sequences of 5 to 50 tokens).
+// A continuous recursion over sequences, forward and backward; the equations are those of equations.py. The comparison of
+// all encoders trains it (tasks/comparison).
 //
 // Sequences are independent. They run in groups, so that the products of a step have many rows and what a step reads stays
 // in the cache. A sequence leaves its group when it has ended. Each thread takes every n-th group.
 //
 // Matrices are row by row. A sequence has positions for START, its tokens and END.
 //
-// Without it one thread trains 2.4 times as long (32 sequences of 10 to 30 vectors, 64 units).
-
-#include <omp.h>
+// In torch one thread takes 2.7 times as long, in training and in inference (64 units, 128 sequences of 25 vectors,
+// `python -m benchmarks --threads 1 --seconds 4 --only "crvnn 64"`), and twice the memory.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "errors.h"
-#include "activation.h"
 #include "numerics.h"
 #include "packed.h"
 #include "step.h"
 
-// The step of the cell, printed from gated_recursive/step.py.
+// The steps of the cell, of its hidden layer and of the score of a position, printed from formulas in torch.
 namespace gated {
 GATED_STEP
+}
+namespace hidden_layer {
+HIDDEN_STEP
+}
+namespace score_step {
+SCORE_STEP
 }
 
 // Both are declared in native.py.
@@ -56,25 +61,28 @@ struct Sequence {
   int64_t pairs() const { return length - 1; }  // the first token has no left neighbour to take
 };
 
-// What a step keeps, by position of the step; `cell_...`, gates and composed by pair.
+// What a step keeps, by position of the step; what the cell makes, by pair.
 struct Step {
   std::vector<Sequence> rows;
   int64_t positions = 0, pairs = 0;
-  T *states, *existence, *taken_before, *read, *activation, *slope, *moves, *among, *gives, *taken, *highest, *scores;
-  T *cell_hidden, *cell_slope, *gates, *composed;
+  uint32_t entries;  // where those of dropout begin
+  T *states, *existence, *taken_before, *read, *window, *moves, *among, *gives, *taken, *highest, *scores;
+  T *inner, *hidden, *gates, *composed;
 };
 
 // How far each position is the next one on the left and on the right of another, [size, size] each.
-struct Neighbors {
-  T *left, *right;
-};
+using Neighbors = std::array<T*, 2>;
 
 class Group {
  public:
   Group(const Problem& p, int64_t thread, int64_t number, std::vector<int64_t> sequences)
       : p(p), thread(thread), D(p.hidden_size), H(p.inner_size), N(p.num_neighbors), W(width_of_window(p)),
         threshold(T(p.threshold)), epsilon(T(p.epsilon)), drop(p.dropout, p.seed, number),
-        sequences(std::move(sequences)) {}
+        sequences(std::move(sequences)),
+        of_steps((gated::kScratch + score_step::kScratch) * D + hidden_layer::kScratch * H) {
+    of_cell.scratch = of_steps.get(), of_score.scratch = of_cell.scratch + gated::kScratch * D;
+    of_hidden.scratch = of_score.scratch + score_step::kScratch * D;
+  }
 
   void forward(const Maps& maps) {
     Arena arenas[2];
@@ -122,142 +130,116 @@ class Group {
   bool adds_features() const { return p.change && p.equation == 6; }
 
   void begin(Step& s, Arena& memory) const {
-    s.states = memory.take<T>(s.positions * D);
-    s.existence = memory.take<T>(s.positions);
-    s.taken_before = memory.take<T>(s.positions);
+    s.states = memory.take<T>(s.positions * D), s.window = memory.take<T>(s.positions * D);
     s.read = memory.take<T>(s.positions * W);
-    for (T** each : {&s.activation, &s.slope}) *each = memory.take<T>(s.positions * D);
-    for (T** each : {&s.moves, &s.among, &s.gives, &s.taken, &s.scores}) *each = memory.take<T>(s.positions);
+    for (T** each : {&s.existence, &s.taken_before, &s.moves, &s.among, &s.gives, &s.taken, &s.scores})
+      *each = memory.take<T>(s.positions);
     s.highest = memory.take<T>(static_cast<int64_t>(s.rows.size()));
-    for (T** each : {&s.cell_hidden, &s.cell_slope}) *each = memory.take<T>(s.pairs * H);
-    s.gates = memory.take<T>(s.pairs * 4 * D);
-    s.composed = memory.take<T>(s.pairs * D);
+    s.inner = memory.take<T>(s.pairs * H), s.hidden = memory.take<T>(s.pairs * H);
+    s.gates = memory.take<T>(s.pairs * 4 * D), s.composed = memory.take<T>(s.pairs * D);
   }
 
-  // Fills row i of either matrix of neighbours. The j-th position from i on has the existence e(j).
-  template <class Existence, class Entry>
-  void neighbors_of(int64_t count, Existence e, Entry entry) const {
+  // What the last step adds to a state that is read, or to the hidden layer of a score.
+  void add_features(T taken, T* to) const {
+    add(to, p.absent, D);
+    add_scaled(to, taken, p.change, D);
+  }
+
+  // Fills row i of a matrix of neighbours, whose positions follow each other by `step`, from their existence.
+  void neighbors_of(Floats e, int64_t size, int64_t i, int64_t step, T* entries) const {
     T so_far = p.equation == 6 ? T(1) : T(0);
-    for (int64_t j = 0; j < count; ++j) {
+    for (int64_t j = i + step; j >= 0 && j < size; j += step) {
       if (p.equation == 6) {
-        entry(j) = e(j) * so_far;
-        so_far *= T(1) - e(j) + epsilon;
+        entries[j] = e[j] * so_far;
+        so_far *= T(1) - e[j] + epsilon;
       } else {
-        const T until = so_far + e(j);
-        entry(j) = std::min(until, T(1)) - std::min(so_far, T(1));
+        const T until = so_far + e[j];
+        entries[j] = std::min(until, T(1)) - std::min(so_far, T(1));
         so_far = until;
       }
     }
   }
 
   // Adds the gradient of the existence that row i was made from.
-  template <class Existence, class Gradient, class Sum>
-  void neighbors_backward(int64_t count, Existence e, Gradient d_entry, Sum d_e, std::vector<T>& before) const {
-    before.resize(count + 1);
-    before[0] = p.equation == 6 ? T(1) : T(0);
-    for (int64_t j = 0; j < count; ++j)
-      before[j + 1] = p.equation == 6 ? before[j] * (T(1) - e(j) + epsilon) : before[j] + e(j);
+  void neighbors_backward(Floats e, int64_t size, int64_t i, int64_t step, Floats d_entries, T* d_e) {
+    const int64_t count = step < 0 ? i : size - 1 - i;
+    before.assign(count + 1, p.equation == 6 ? T(1) : T(0));
+    for (int64_t k = 0, j = i + step; k < count; ++k, j += step)
+      before[k + 1] = p.equation == 6 ? before[k] * (T(1) - e[j] + epsilon) : before[k] + e[j];
     T carried = 0;
-    for (int64_t j = count - 1; j >= 0; --j) {
-      if (p.equation == 6) {  // `carried` is the gradient of before[j + 1]
-        d_e(j) += d_entry(j) * before[j] - carried * before[j];
-        carried = d_entry(j) * e(j) + carried * (T(1) - e(j) + epsilon);
-      } else {  // the sum of those of before[j + 1], before[j + 2], ...
-        const T next = j + 1 < count ? d_entry(j + 1) : T(0);
-        carried += before[j + 1] <= T(1) ? d_entry(j) - next : T(0);
-        d_e(j) += carried;
+    for (int64_t k = count - 1, j = i + count * step; k >= 0; --k, j -= step) {
+      if (p.equation == 6) {  // `carried` is the gradient of before[k + 1]
+        d_e[j] += d_entries[j] * before[k] - carried * before[k];
+        carried = d_entries[j] * e[j] + carried * (T(1) - e[j] + epsilon);
+      } else {  // the sum of those of before[k + 1], before[k + 2], ...
+        const T next = k + 1 < count ? d_entries[j + step] : T(0);
+        carried += before[k + 1] <= T(1) ? d_entries[j] - next : T(0);
+        d_e[j] += carried;
       }
     }
   }
 
   Neighbors neighbors(const Step& s, const Sequence& row, Arena& memory) const {
-    Floats e = s.existence + row.at;
-    const int64_t size = row.size;
-    Neighbors found{memory.take_zero<T>(size * size), memory.take_zero<T>(size * size)};
-    for (int64_t i = 0; i < size; ++i) {
-      T *left = found.left + i * size, *right = found.right + i * size;
-      neighbors_of(i, [&](int64_t j) { return e[i - 1 - j]; }, [&](int64_t j) -> T& { return left[i - 1 - j]; });
-      neighbors_of(size - 1 - i, [&](int64_t j) { return e[i + 1 + j]; }, [&](int64_t j) -> T& { return right[i + 1 + j]; });
-    }
+    const Neighbors found{memory.take_zero<T>(row.size * row.size), memory.take_zero<T>(row.size * row.size)};
+    for (int64_t i = 0; i < row.size; ++i)
+      for (int64_t side : {0, 1}) neighbors_of(s.existence + row.at, row.size, i, 2 * side - 1, found[side] + i * row.size);
     return found;
   }
 
-  // to = matrix from, for blocks of `read`; `begin` and `end` say where a row of the matrix may be other than 0.
-  template <class Range>
-  void spread(const Sequence& row, Floats matrix, Floats from, T* to, Range range) const {
-    for (int64_t i = 0; i < row.size; ++i) {
-      T* sum = to + i * W;
-      std::fill_n(sum, D, T(0));
-      const auto [begin, end] = range(i);
-      for (int64_t j = begin; j < end; ++j) {
-        const T factor = matrix[i * row.size + j];
-        if (factor == T(0)) continue;
-        Floats each = from + j * W;
-        SIMD
-        for (int64_t d = 0; d < D; ++d) sum[d] += factor * each[d];
-      }
-    }
+  // Calls visit(i, j) for the entries of a matrix of neighbours.
+  template <class Visit>
+  static void for_entries(int64_t size, int64_t side, Visit visit) {
+    for (int64_t i = 0; i < size; ++i)
+      for (int64_t j = side ? i + 1 : 0; j < (side ? size : i); ++j) visit(i, j);
   }
 
-  // The gradients of `spread`, added.
-  template <class Range>
-  void spread_backward(const Sequence& row, Floats matrix, Floats from, Floats d_to, T* d_matrix, T* d_from, Range range) const {
-    for (int64_t i = 0; i < row.size; ++i) {
-      const auto [begin, end] = range(i);
-      Floats d = d_to + i * W;
-      for (int64_t j = begin; j < end; ++j) {
-        d_matrix[i * row.size + j] += dot(d, from + j * W, D);
-        const T factor = matrix[i * row.size + j];
-        if (factor == T(0)) continue;
-        T* sum = d_from + j * W;
-        SIMD
-        for (int64_t k = 0; k < D; ++k) sum[k] += factor * d[k];
-      }
-    }
-  }
+  // The block of what positions read that is so many neighbours away.
+  int64_t block(int64_t side, int64_t distance) const { return (N + (2 * side - 1) * distance) * D; }
 
-  auto on_left() const {
-    return [](int64_t i) { return std::pair<int64_t, int64_t>(0, i); };
+  // Reads of the neighbours at a distance what they read of theirs, or sends back the gradients.
+  void spread(const Sequence& row, const Neighbors& found, T* read) const {
+    for (int64_t side : {0, 1})
+      for (int64_t distance = 1; distance <= N; ++distance) {
+        T *from = read + block(side, distance - 1), *to = read + block(side, distance);
+        for (int64_t i = 0; i < row.size; ++i) std::fill_n(to + i * W, D, T(0));
+        for_entries(row.size, side, [&](int64_t i, int64_t j) {
+          const T factor = found[side][i * row.size + j];
+          if (factor != T(0)) add_scaled(to + i * W, factor, from + j * W, D);
+        });
+      }
   }
-  auto on_right(const Sequence& row) const {
-    return [size = row.size](int64_t i) { return std::pair<int64_t, int64_t>(i + 1, size); };
+  void spread_backward(const Sequence& row, const Neighbors& found, Floats read, const Neighbors& d_found, T* d_read) const {
+    for (int64_t side : {0, 1})
+      for (int64_t distance = N; distance > 0; --distance) {
+        const int64_t from = block(side, distance - 1), to = block(side, distance);
+        for_entries(row.size, side, [&](int64_t i, int64_t j) {
+          Floats d = d_read + i * W + to;
+          d_found[side][i * row.size + j] += dot(d, read + j * W + from, D);
+          const T factor = found[side][i * row.size + j];
+          if (factor != T(0)) add_scaled(d_read + j * W + from, factor, d, D);
+        });
+      }
   }
 
   // What each position reads, its score, and how far it gives way and takes its left neighbour.
   void score(Step& s, const Maps& maps) {
-    Floats absent = p.absent, change = p.change;
     std::vector<Neighbors> of_rows;
     for (const Sequence& row : s.rows) {
       T* read = s.read + row.at * W;
       for (int64_t i = 0; i < row.size; ++i) {
-        T* seen = read + i * W + N * D;
-        std::copy_n(s.states + (row.at + i) * D, D, seen);
-        if (!adds_features()) continue;
-        const T taken = s.taken_before[row.at + i];
-        for (int64_t d = 0; d < D; ++d) seen[d] += absent[d] + taken * change[d];
+        std::copy_n(s.states + (row.at + i) * D, D, read + i * W + N * D);
+        if (adds_features()) add_features(s.taken_before[row.at + i], read + i * W + N * D);
       }
       of_rows.push_back(neighbors(s, row, scratch));
-      for (int64_t k = N; k > 0; --k) {
-        spread(row, of_rows.back().left, read + k * D, read + (k - 1) * D, on_left());
-        spread(row, of_rows.back().right, read + (2 * N - k) * D, read + (2 * N - k + 1) * D, on_right(row));
-      }
+      spread(row, of_rows.back(), read);
     }
-    fill_rows(s.activation, s.positions, D, p.window_bias);
-    multiply(s.positions, s.read, W, maps.window, s.activation, D, true);
-    Floats weight = p.score;
+    fill_rows(s.window, s.positions, D, p.window_bias);
+    multiply(s.positions, s.read, W, maps.window, s.window, D, true);
     for (int64_t at = 0; at < s.positions; ++at) {
-      T *activation = s.activation + at * D, *slope = s.slope + at * D;
-      if (p.change && p.equation == 5) {
-        const T taken = s.taken_before[at];
-        for (int64_t d = 0; d < D; ++d) activation[d] += absent[d] + taken * change[d];
-      }
-      T sum = 0;
-      SIMD_SUM(sum)
-      for (int64_t d = 0; d < D; ++d) {
-        activation[d] = gelu(activation[d], slope[d]);
-        sum += weight[d] * activation[d];
-      }
-      s.scores[at] = sum + p.score_bias[0];
+      if (p.change && p.equation == 5) add_features(s.taken_before[at], s.window + at * D);
+      point_to_score(s, at);
+      score_step::forward_step(of_score, D);
+      s.scores[at] += p.score_bias[0];
     }
     for (size_t number = 0; number < s.rows.size(); ++number) {
       const Sequence& row = s.rows[number];
@@ -271,12 +253,11 @@ class Group {
       const T others = exponential(-highest) + epsilon * T(p.modulated ? 4 : 2);
       for (int64_t i = 1; i < row.length; ++i) {
         among[i] = moves[i] + others;
-        if (p.modulated)
-          among[i] += dot(found.left + i * size, static_cast<Floats>(moves), size) +
-                      dot(found.right + i * size, static_cast<Floats>(moves), size);
+        for (T* matrix : found)
+          if (p.modulated) among[i] += dot(static_cast<Floats>(matrix + i * size), static_cast<Floats>(moves), size);
         gives[i] = moves[i] / among[i];
       }
-      for (int64_t i = 1; i <= row.length; ++i) taken[i] = dot(found.left + i * size, static_cast<Floats>(gives), size);
+      for (int64_t i = 1; i <= row.length; ++i) taken[i] = dot(static_cast<Floats>(found[0] + i * size), static_cast<Floats>(gives), size);
     }
   }
 
@@ -295,32 +276,37 @@ class Group {
       });
   }
 
-  // The step of the cell at each pair; `visit` sets its gradients and runs it.
-  template <class Visit>
-  void for_cells(const Step& s, T* inputs, Visit visit) {
-    StepRow<T, 2> cell;
-    cell.learned = scratch.take<T>(2 * D), cell.scratch = scratch.take<T>(gated::kScratch * D);
-    std::copy_n(p.gain, D, cell.learned), std::copy_n(p.shift, D, cell.learned + D);
-    for (int64_t pair = 0; pair < s.pairs; ++pair) {
-      cell.products[0] = cell.d_products[0] = s.gates + pair * 4 * D, cell.states[0] = s.composed + pair * D;
-      for (int64_t k = 0; k < 2; ++k) cell.child[0][k] = inputs + (2 * pair + k) * D;
-      visit(pair, cell);
-    }
+  // What steps read and write at a pair or at a position.
+  void point_to_cell(const Step& s, T* inputs, int64_t pair) {
+    of_cell.learned = const_cast<T*>(p.norm);
+    of_cell.products[0] = of_cell.d_products[0] = s.gates + pair * 4 * D, of_cell.states[0] = s.composed + pair * D;
+    for (int64_t k = 0; k < 2; ++k) of_cell.child[0][k] = inputs + (2 * pair + k) * D;
+  }
+  void point_to_hidden(const Step& s, int64_t pair) {
+    of_hidden.products[0] = of_hidden.d_products[0] = s.inner + pair * H, of_hidden.states[0] = s.hidden + pair * H;
+  }
+  void point_to_score(const Step& s, int64_t at) {
+    of_score.learned = const_cast<T*>(p.score);
+    of_score.products[0] = of_score.d_products[0] = s.window + at * D, of_score.states[0] = s.scores + at;
   }
 
   void compose(Step& s, const Maps& maps) {
     T* inputs = scratch.take<T>(s.pairs * 2 * D);
     gather_pairs(s, inputs);
-    T *hidden = s.cell_hidden, *slope = s.cell_slope;
-    fill_rows(hidden, s.pairs, H, p.bias1);
-    multiply(s.pairs, inputs, 2 * D, maps.hidden, hidden, H, true);
-    activate_hidden(p.gelu, hidden, slope, s.pairs * H);
-    drop.copy(kHidden, entries, hidden, hidden, s.pairs * H);
-    drop.copy(kHidden, entries, slope, slope, s.pairs * H);
-    entries += static_cast<uint32_t>(s.pairs * H);
+    fill_rows(s.inner, s.pairs, H, p.bias1);
+    multiply(s.pairs, inputs, 2 * D, maps.hidden, s.inner, H, true);
+    for (int64_t pair = 0; pair < s.pairs; ++pair) {
+      point_to_hidden(s, pair);
+      hidden_layer::forward_step(of_hidden, H);
+    }
+    s.entries = entries, entries += static_cast<uint32_t>(s.pairs * H);
+    drop.copy(kHidden, s.entries, s.hidden, s.hidden, s.pairs * H);
     fill_rows(s.gates, s.pairs, 4 * D, p.bias2);
-    multiply(s.pairs, hidden, H, maps.gates, s.gates, 4 * D, true);
-    for_cells(s, inputs, [&](int64_t, const StepRow<T, 2>& cell) { gated::forward_step(cell, D); });
+    multiply(s.pairs, s.hidden, H, maps.gates, s.gates, 4 * D, true);
+    for (int64_t pair = 0; pair < s.pairs; ++pair) {
+      point_to_cell(s, inputs, pair);
+      gated::forward_step(of_cell, D);
+    }
   }
 
   // The states and the existence after the step: of the next one, or at the end.
@@ -361,7 +347,7 @@ class Group {
   }
 
   void backward(Step& s, const Gradients& g, const Maps& maps) {
-    // The interpolation and the cell. `gates` and `cell_slope` become gradients.
+    // The interpolation and the cell. `gates` and `inner` become gradients.
     T *inputs = scratch.take<T>(s.pairs * 2 * D), *d_inputs = scratch.take_zero<T>(s.pairs * 2 * D);
     T *d_composed = scratch.take<T>(s.pairs * D), *d_hidden = scratch.take<T>(s.pairs * H);
     gather_pairs(s, inputs);
@@ -381,27 +367,30 @@ class Group {
         d_taken[at - row.at] += sum;
       });
     }
-    std::vector<T> d_learned(2 * D, T(0));
-    for_cells(s, inputs, [&](int64_t pair, StepRow<T, 2>& cell) {
-      cell.d_learned = d_learned.data(), cell.d_states[0] = d_composed + pair * D;
-      for (int64_t k = 0; k < 2; ++k) cell.d_child[0][k] = d_inputs + (2 * pair + k) * D;
-      gated::backward_step(cell, D);
-    });
-    add(own(g.gain, D), d_learned.data(), D), add(own(g.shift, D), d_learned.data() + D, D);
+    of_cell.d_learned = own(g.norm, 2 * D);
+    for (int64_t pair = 0; pair < s.pairs; ++pair) {
+      point_to_cell(s, inputs, pair);
+      of_cell.d_states[0] = d_composed + pair * D;
+      for (int64_t k = 0; k < 2; ++k) of_cell.d_child[0][k] = d_inputs + (2 * pair + k) * D;
+      gated::backward_step(of_cell, D);
+    }
     multiply(s.pairs, s.gates, 4 * D, maps.gates, d_hidden, H, false);
-    SIMD
-    for (int64_t i = 0; i < s.pairs * H; ++i) s.cell_slope[i] *= d_hidden[i];
-    multiply(s.pairs, s.cell_slope, H, maps.hidden, d_inputs, 2 * D, true);
-    outer(H, 2 * D, s.pairs, s.cell_slope, H, inputs, 2 * D, own(g.weight1, H * 2 * D), 2 * D);
-    outer(4 * D, H, s.pairs, s.gates, 4 * D, s.cell_hidden, H, own(g.weight2, 4 * D * H), H);
-    add_rows(own(g.bias1, H), s.cell_slope, s.pairs, H);
+    drop.copy(kHidden, s.entries, d_hidden, d_hidden, s.pairs * H);
+    for (int64_t pair = 0; pair < s.pairs; ++pair) {
+      point_to_hidden(s, pair);
+      of_hidden.d_states[0] = d_hidden + pair * H;
+      hidden_layer::backward_step(of_hidden, H);
+    }
+    multiply(s.pairs, s.inner, H, maps.hidden, d_inputs, 2 * D, true);
+    outer(H, 2 * D, s.pairs, s.inner, H, inputs, 2 * D, own(g.weight1, H * 2 * D), 2 * D);
+    outer(4 * D, H, s.pairs, s.gates, 4 * D, s.hidden, H, own(g.weight2, 4 * D * H), H);
+    add_rows(own(g.bias1, H), s.inner, s.pairs, H);
     add_rows(own(g.bias2, 4 * D), s.gates, s.pairs, 4 * D);
 
-    // From what positions give to their scores, and to what the scores read. `slope` becomes a gradient.
+    // From what positions give to their scores, and to what the scores read. `window` becomes a gradient.
     std::vector<Neighbors> of_rows, d_of_rows;
     T* d_read = scratch.take<T>(s.positions * W);
-    Floats weight = p.score, change = p.change;
-    T *d_weight = own(g.score, D), *d_bias = own(g.score_bias, 1);
+    of_score.d_learned = own(g.score, D);
     for (size_t number = 0; number < s.rows.size(); ++number) {
       const Sequence& row = s.rows[number];
       of_rows.push_back(neighbors(s, row, scratch));
@@ -409,16 +398,15 @@ class Group {
       T* d_scores = scratch.take_zero<T>(row.size);
       scores_backward(s, row, s.highest[number], of_rows.back(), d_of_rows.back(), g, d_scores);
       for (int64_t i = 0; i < row.size; ++i) {
-        Floats activation = s.activation + (row.at + i) * D;
-        T *slope = s.slope + (row.at + i) * D, d = d_scores[i];
-        d_bias[0] += d;
-        SIMD
-        for (int64_t k = 0; k < D; ++k) d_weight[k] += d * activation[k], slope[k] *= d * weight[k];
+        *own(g.score_bias, 1) += d_scores[i];
+        point_to_score(s, row.at + i);
+        of_score.d_states[0] = d_scores + i;
+        score_step::backward_step(of_score, D);
       }
     }
-    add_rows(own(g.window_bias, D), s.slope, s.positions, D);
-    outer(D, W, s.positions, s.slope, D, s.read, W, own(g.window, D * W), W);
-    multiply(s.positions, s.slope, D, maps.window, d_read, W, false);
+    add_rows(own(g.window_bias, D), s.window, s.positions, D);
+    outer(D, W, s.positions, s.window, D, s.read, W, own(g.window, D * W), W);
+    multiply(s.positions, s.window, D, maps.window, d_read, W, false);
 
     for (size_t number = 0; number < s.rows.size(); ++number) {
       const Sequence& row = s.rows[number];
@@ -433,16 +421,10 @@ class Group {
         Floats d_seen = d_read + (row.at + i) * W + N * D;
         add(d_states + i * D, d_seen, D);
         if (!p.change) continue;
-        Floats d = adds_features() ? d_seen : s.slope + (row.at + i) * D;
-        T *d_absent = own(g.absent, D), *d_change = own(g.change, D);
-        const T taken = s.taken_before[row.at + i];
-        T sum = 0;
-        SIMD_SUM(sum)
-        for (int64_t k = 0; k < D; ++k) {
-          d_absent[k] += d[k], d_change[k] += taken * d[k];
-          sum += d[k] * change[k];
-        }
-        d_taken[i] = sum;
+        Floats d = adds_features() ? d_seen : s.window + (row.at + i) * D;
+        add(own(g.absent, D), d, D);
+        add_scaled(own(g.change, D), s.taken_before[row.at + i], d, D);
+        d_taken[i] = dot(d, static_cast<Floats>(p.change), D);
       }
     }
   }
@@ -461,8 +443,8 @@ class Group {
     }
     for (int64_t i = 1; i <= row.length; ++i)
       for (int64_t j = 0; j < i; ++j) {
-        d_found.left[i * size + j] += d_taken[i] * gives[j];
-        d_gives[j] += d_taken[i] * found.left[i * size + j];
+        d_found[0][i * size + j] += d_taken[i] * gives[j];
+        d_gives[j] += d_taken[i] * found[0][i * size + j];
       }
     T d_highest = 0;
     const T other = exponential(-highest);
@@ -471,10 +453,10 @@ class Group {
       d_moves[i] += d_gives[i] / among[i] + d_among;
       d_highest -= d_among * other;
       if (!p.modulated) continue;
-      for (T *matrix : {found.left + i * size, found.right + i * size})
-        for (int64_t j = 1; j < row.length; ++j) d_moves[j] += matrix[j] * d_among;
-      for (T *d_matrix : {d_found.left + i * size, d_found.right + i * size})
-        for (int64_t j = 1; j < row.length; ++j) d_matrix[j] += moves[j] * d_among;
+      for (int64_t side : {0, 1}) {
+        add_scaled(d_moves.data() + 1, d_among, found[side] + i * size + 1, row.pairs());
+        add_scaled(d_found[side] + i * size + 1, d_among, moves + 1, row.pairs());
+      }
     }
     for (int64_t i = 1; i < row.length; ++i) {
       d_scores[i] = d_moves[i] * moves[i];
@@ -488,25 +470,12 @@ class Group {
   }
 
   // From what is read to the states, in place of the middle block, and to the existence.
-  void read_backward(const Step& s, const Sequence& row, const Neighbors& found, Neighbors& d_found, T* d_read,
-                     T* d_existence) const {
-    Floats read = s.read + row.at * W;
-    for (int64_t k = 1; k <= N; ++k) {
-      spread_backward(row, found.left, read + k * D, d_read + (k - 1) * D, d_found.left, d_read + k * D, on_left());
-      spread_backward(row, found.right, read + (2 * N - k) * D, d_read + (2 * N - k + 1) * D, d_found.right,
-                      d_read + (2 * N - k) * D, on_right(row));
-    }
-    Floats e = s.existence + row.at;
-    std::vector<T> before;
-    for (int64_t i = 0; i < row.size; ++i) {
-      Floats left = d_found.left + i * row.size, right = d_found.right + i * row.size;
-      neighbors_backward(
-          i, [&](int64_t j) { return e[i - 1 - j]; }, [&](int64_t j) { return left[i - 1 - j]; },
-          [&](int64_t j) -> T& { return d_existence[i - 1 - j]; }, before);
-      neighbors_backward(
-          row.size - 1 - i, [&](int64_t j) { return e[i + 1 + j]; }, [&](int64_t j) { return right[i + 1 + j]; },
-          [&](int64_t j) -> T& { return d_existence[i + 1 + j]; }, before);
-    }
+  void read_backward(const Step& s, const Sequence& row, const Neighbors& found, const Neighbors& d_found, T* d_read,
+                     T* d_existence) {
+    spread_backward(row, found, s.read + row.at * W, d_found, d_read);
+    for (int64_t i = 0; i < row.size; ++i)
+      for (int64_t side : {0, 1})
+        neighbors_backward(s.existence + row.at, row.size, i, 2 * side - 1, d_found[side] + i * row.size, d_existence);
   }
 
   const Problem& p;  // of the run
@@ -516,7 +485,11 @@ class Group {
   const std::vector<int64_t> sequences;
   std::vector<std::unique_ptr<Step>> steps;
   Arena kept, scratch;
-  uint32_t entries = 0;  // of the cell so far: they number those of dropout
+  const Buffer<T> of_steps;
+  StepRow<T, 2> of_cell;
+  Row<T> of_hidden{}, of_score{};
+  std::vector<T> before;   // sums or products of the existence of neighbours
+  uint32_t entries = 0;    // of the cell so far: they number those of dropout
 };
 
 struct Run {
@@ -541,31 +514,20 @@ struct Run {
       for (auto& group : of_threads[thread]) visit(*group);
     });
   }
+  bool forward() {
+    const Maps maps(problem, false);
+    for_groups([&](Group& group) { group.forward(maps); });
+    return true;
+  }
+  void backward(const Gradients& gradients) {
+    const Maps maps(problem, true);
+    for_groups([&](Group& group) {
+      const NoSubnormals scope;
+      group.backward(gradients, maps);
+    });
+  }
 };
 
 }  // namespace
 
-extern "C" {
-const char* forward(const Problem* problem, void** state) {
-  return error_of([&] {
-    auto run = std::make_unique<Run>(*problem);
-    const Maps maps(*problem, false);
-    run->for_groups([&](Group& group) { group.forward(maps); });
-    *state = run.release();
-  });
-}
-const char* backward(void* state, const Problem* problem, const Gradients* gradients) {
-  return error_of([&] {
-    Run& run = *static_cast<Run*>(state);
-    run.problem = *problem;  // the same tensors as in the forward pass, which may lie elsewhere now
-    const Maps maps(run.problem, true);
-    run.for_groups([&](Group& group) {
-      const NoSubnormals scope;
-      group.backward(*gradients, maps);
-    });
-  });
-}
-const char* release(void* state) {
-  return error_of([&] { delete static_cast<Run*>(state); });
-}
-}
+EXPORT_KEPT(Run)

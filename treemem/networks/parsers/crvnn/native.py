@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
+from torch.nn import functional
 
+from treemem.engines.printer.driven import DrivenStep
 from treemem.native.run import KeptRun, Tensors, run_native
 from treemem.native.structures import Filled, Structure, structured_library
+from treemem.networks.gated_cell.equations import CellActivation, hidden_activation
 from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.parsers.crvnn.equations import EPSILON, CRvNNWeights, Ends
 
 _SOURCE = Path(__file__).with_name("kernel.cpp")
 _POSITIONS_PER_THREAD = 256
 _MAPS = (
-    *("weight1", "bias1", "weight2", "bias2", "gain", "shift"),  # of the cell
+    *("weight1", "bias1", "weight2", "bias2", "norm"),  # of the cell
     *("window", "window_bias"),  # [hidden_size, (2 num_neighbors + 1) * hidden_size]
     *("score", "score_bias"),  # [hidden_size], [1]
     # Of features, or null: added at every position, and times how far it took its left neighbour, [hidden_size]; with
@@ -26,7 +30,7 @@ _MAPS = (
 _PROBLEM = Structure(
     "PROBLEM",
     "int64_t sequences, size, hidden_size, inner_size, num_threads",
-    "int64_t equation, num_neighbors, modulated, gelu, train, seed",
+    "int64_t equation, num_neighbors, modulated, train, seed",
     "double threshold, dropout, epsilon",
     "const int64_t *lengths",  # numbers of tokens, [sequences]
     "const REAL *states",  # [sequences, size, hidden_size], size is that of the longest
@@ -44,6 +48,24 @@ _GRADIENTS = Structure(
 )
 
 
+State = dict[str, torch.Tensor]
+
+
+def _activated(activation: CellActivation, products: State, children: State) -> State:
+    return {"hidden": hidden_activation(activation)(products["map"])}
+
+
+def _score(products: State, children: State, weight: torch.Tensor) -> State:
+    return {"score": (functional.gelu(products["window"]) * weight).sum(1, keepdim=True)}
+
+
+_HIDDEN_STEPS = {
+    name: DrivenStep("HIDDEN_STEP", partial(_activated, name), {"map": 1}, ("hidden",), 0)
+    for name in get_args(CellActivation)
+}
+_SCORE_STEP = DrivenStep("SCORE_STEP", _score, {"window": 1}, (), 0, 1, ("score",))
+
+
 def native_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights) -> Ends | None:
     """Return what ``naive_steps`` does, or None if the C++ cannot be used.
 
@@ -51,7 +73,8 @@ def native_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeig
     """
     cell = (*weights.cell.hidden, *weights.cell.gates, *weights.cell.norm)
     given = [states, *cell, *weights.window, *weights.score, *(weights.features or ())]
-    library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS, gated_of_two)
+    steps = gated_of_two, _HIDDEN_STEPS[weights.activation], _SCORE_STEP
+    library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS, *steps)
     if library is None:
         return None
     width = (2 * weights.num_neighbors + 1) * len(weights.window.bias)
@@ -60,7 +83,16 @@ def native_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeig
     if weights.features is not None:
         yes, no = weights.features
         absent, change = (of_features @ each if weights.equation == 5 else each for each in (no, yes - no))
-    maps = (*cell, window, weights.window.bias, *weights.score, absent, change)
+    maps = (
+        *weights.cell.hidden,
+        *weights.cell.gates,
+        torch.cat(weights.cell.norm),
+        window,
+        weights.window.bias,
+        *weights.score,
+        absent,
+        change,
+    )
     states, existence, total, ended_well = run_native(_Run(library, given, lengths, weights), states, *maps)
     return Ends(states, existence, total.detach(), ended_well)
 
@@ -82,7 +114,6 @@ class _Run(KeptRun):
             "equation": weights.equation,
             "num_neighbors": weights.num_neighbors,
             "modulated": weights.modulated,
-            "gelu": weights.activation == "gelu",
             "train": self.train,
             "seed": int(torch.randint(1 << 62, ())) if weights.dropout else 0,
             "threshold": weights.threshold,

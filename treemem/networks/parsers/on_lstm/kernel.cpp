@@ -16,7 +16,7 @@
 #include "packed.h"
 #include "step.h"
 
-// Both are printed from step.py.
+// Both are printed from equations.py.
 namespace masters_of_row {
 MASTERS_STEP
 }
@@ -102,7 +102,8 @@ void Run::forward() const {
           for (int64_t step = t; step < p.num_steps && known < token + p.rows_at_once; ++step) known += p.sizes[step];
           if (!p.kept) blocks = p.blocks;
           const T* inputs = p.inputs + token * p.input_size;
-          for (int64_t row = 0; row < known - token; ++row) std::copy(p.bias + begin, p.bias + end, blocks + row * columns + begin);
+          for (int64_t row = 0; row < known - token; ++row)
+            std::copy(p.bias + begin, p.bias + end, blocks + row * columns + begin);
           multiply(known - token, inputs, p.input_size, false, of_inputs, first, last, blocks, columns, true);
         }
         multiply(size, static_cast<const T*>(hidden), H, false, weight, first, last, blocks, columns, true);
@@ -167,11 +168,4 @@ void Run::backward(const Gradients& g) const {
 
 }  // namespace
 
-extern "C" {
-const char* forward(const Problem* problem) {
-  return error_of([&] { Run(*problem).forward(); });
-}
-const char* backward(const Problem* problem, const Gradients* gradients) {
-  return error_of([&] { Run(*problem).backward(*gradients); });
-}
-}
+EXPORT_RUN(Run)

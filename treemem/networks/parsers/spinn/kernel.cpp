@@ -232,32 +232,30 @@ class Group {
   Arena memory;
 };
 
-template <class Visit>
-void for_groups(const Problem& p, Visit visit) {
-  const int64_t most = std::max<int64_t>(1, std::min(kGroup, p.sequences / p.num_threads));
-  const int64_t groups = (p.sequences + most - 1) / most;
-  parallel_for(p.num_threads, groups, [&](int64_t number) {
-    Group group(p, number * most, std::min(most, p.sequences - number * most));
-    visit(group);
-  });
-}
+struct Run {
+  const Problem& p;
+
+  template <class Visit>
+  void for_groups(Visit visit) const {
+    const int64_t most = std::max<int64_t>(1, std::min(kGroup, p.sequences / p.num_threads));
+    parallel_for(p.num_threads, (p.sequences + most - 1) / most, [&](int64_t number) {
+      Group group(p, number * most, std::min(most, p.sequences - number * most));
+      visit(group);
+    });
+  }
+  void forward() const {
+    const Maps maps(p, false);
+    for_groups([&](Group& group) { group.forward(maps); });
+  }
+  void backward(const Gradients& gradients) const {
+    const Maps maps(p, true);
+    for_groups([&](Group& group) {
+      const NoSubnormals scope;
+      group.backward(gradients, maps);
+    });
+  }
+};
 
 }  // namespace
 
-extern "C" {
-const char* forward(const Problem* problem) {
-  return error_of([&] {
-    const Maps maps(*problem, false);
-    for_groups(*problem, [&](Group& group) { group.forward(maps); });
-  });
-}
-const char* backward(const Problem* problem, const Gradients* gradients) {
-  return error_of([&] {
-    const Maps maps(*problem, true);
-    for_groups(*problem, [&](Group& group) {
-      const NoSubnormals scope;
-      group.backward(*gradients, maps);
-    });
-  });
-}
-}
+EXPORT_RUN(Run)
