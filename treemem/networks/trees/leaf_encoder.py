@@ -92,8 +92,16 @@ class LeafEncoder(Resettable):
             vectors = torch.cat([vectors, numbers.to(vectors.dtype)])
         return vectors
 
-    def of_functions(self, schedule: Schedule) -> LabelVectors:
-        """The vectors of all inner rows.
+    def of_functions(self, schedule: Schedule) -> torch.Tensor:
+        """The vectors of all inner rows, ``[inner rows, size]``.
+
+        Raises:
+            GraphError: an inner node without a label.
+        """
+        return self._vectors(self.labels_of_functions(schedule).label)
+
+    def labels_of_functions(self, schedule: Schedule) -> LabelVectors:
+        """The labels of all inner rows, and what computes their vectors.
 
         Raises:
             GraphError: an inner node without a label.

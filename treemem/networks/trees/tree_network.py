@@ -314,7 +314,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
         """What leaf rows and inner rows read, in row order."""
         num_leaves = len(schedule.symbol)
         reads_labels = self.leaves is not None and self.leaves.reads_functions
-        of_labels = self.leaves.of_functions(schedule) if reads_labels else None  # type: ignore[union-attr]
+        of_labels = self.leaves.labels_of_functions(schedule) if reads_labels else None  # type: ignore[union-attr]
         if self.input_size is None:
             if feat is not None:
                 raise GraphError("this layer takes no features; make it with input_size, the width of the features")
