@@ -177,8 +177,8 @@ def _products_of_labels(
         for at, (product, (key, _)) in enumerate(zip(formula.printed.products, formula.weights, strict=True)):
             weight, bias = weights[key]
             if arity and product.from_below < weight.shape[2]:
-                of_features = weight[:, :, product.from_below :]
-                found[arity, at] = product.of_features(vectors) @ of_features.mT + bias[:, None]
+                inputs = product.of_features(vectors).expand(len(weight), -1, -1)
+                found[arity, at] = torch.baddbmm(bias[:, None], inputs, weight[:, :, product.from_below :].mT)
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import compress
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -20,9 +19,9 @@ from treemem.engines.printer.trace import (
     Step,
     StepProgram,
     StepShape,
+    function_of_features,
     trace_step,
     unnoticed,
-    values_of_features,
 )
 from treemem.errors import CellError
 from treemem.native import Printed
@@ -102,7 +101,7 @@ def printed(
         gathers.append(gather)
         first = max(last, default=0)  # of the parts that depend on features alone
         alone = [node for number, node in enumerate(gather.forward.values()) if number % len(parts) >= first]
-        of_inputs.append((sum(parts[:first]), partial(values_of_features, alone, parts[first:], shape)))
+        of_inputs.append((sum(parts[:first]), function_of_features(alone, parts[first:], shape)))
         for number, node in enumerate(gather.forward.values()):
             is_pure &= ("mask" if number % len(parts) >= first else "features") not in bases_read([node])
     read = bases_read(node for each in gathers for node in (*each.forward.values(), *each.backward.values()))

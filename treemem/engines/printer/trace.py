@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -293,26 +294,33 @@ def _check(joint: Any, inputs: Sequence[_Leaf], results: Sequence[_Leaf], stored
             raise StepError("a row does not depend on its own inputs alone, or the step is not the same each time")
 
 
-def values_of_features(
-    nodes: Sequence[Node], parts: Sequence[int], shape: StepShape, features: torch.Tensor
-) -> torch.Tensor:
-    """Return the values of nodes that depend on the features of rows alone, in torch.
+def function_of_features(
+    nodes: Sequence[Node], parts: Sequence[int], shape: StepShape
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what computes nodes that depend on the features of rows alone, in torch.
 
     Args:
         nodes: one for each part of each copy.
         parts: their sizes.
         shape: of the step.
-        features: ``[rows, width]``.
 
     Returns:
-        ``[rows * copies, sum of parts]``.
+        A function from ``[rows, width]`` to ``[rows * copies, sum of parts]``.
     """
-    leaf = _leaf("features", (1, features.shape[1]), shape.D)
-    memory = {place: features[:, columns] for place, columns in _columns(leaf).items()}
-    values = evaluated(nodes, memory, shape.D)
+    columns = _columns(_leaf("features", (1, shape.features or 0), shape.D))
     sizes = [*parts] * (len(nodes) // max(1, len(parts)))
-    found = [values[node].expand(len(features), size) for node, size in zip(nodes, sizes, strict=True)]
-    return torch.cat(found, 1).view(-1, sum(parts)).to(features.dtype)
+    loaded = [columns[node.args[0]] for node in nodes if node.op == "load"]
+    is_whole = len(loaded) == len(nodes) == len(parts) and [*chain(*loaded)] == [*range(shape.features or 0)]
+
+    def run(features: torch.Tensor) -> torch.Tensor:
+        if is_whole:
+            return features
+        memory = {place: features[:, own[0] : own[-1] + 1] for place, own in columns.items()}
+        values = evaluated(nodes, memory, shape.D)
+        found = [values[node].expand(len(features), size) for node, size in zip(nodes, sizes, strict=True)]
+        return torch.cat(found, 1).view(-1, sum(parts)).to(features.dtype)
+
+    return run
 
 
 def _with_kept(program: Program, step: StepProgram, others_read: set[str]) -> StepProgram:
