@@ -4,7 +4,7 @@
 // one row is printed from the cell's formula, for each arity (step.h); this file does the rest:
 // - A segment has rows of one level, arity and kind. A level is divided among the threads by rows. A thread takes its
 //   rows in tiles that stay in its cache: it gathers, multiplies and steps, and waits only at the end of a level.
-// - If inner rows have features by their label, what these add to products comes in for each label.
+// - If inner rows have features by their label, a table has what these add to products, and its gradient; rows read it.
 // - The products of an arity lie kind by kind. So a segment is one block, and so are all rows of a kind, whose weights
 //   get their gradient at the end.
 // - The backward pass keeps the gradient of a row's states from the first parent that adds to it until the row has had
