@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from engine_parity import assert_same
-from ops.test_spinn import ENGINES, LENGTHS, uniform_of
+from networks.parsers.test_spinn_run import ENGINES, LENGTHS, uniform_of
 from torch import Tensor
 
 from treemem.engines.affine import Affine

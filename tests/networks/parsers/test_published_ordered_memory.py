@@ -12,7 +12,7 @@ from golden.stack_tree_files import same
 
 from treemem.networks.parsers.ordered_memory.layer import MemoryMaps
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 def test_the_published_loop_gives_the_encodings_and_gradients_of_the_golden_file() -> None:
