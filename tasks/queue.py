@@ -22,13 +22,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from treemem.errors import RecipeError, TreememError, near_names
+from treemem.networks import NETWORKS
 from treemem.plain_yaml import load_yaml
 from treemem.records import replacing, writing
 from treemem.runs.results_page import write_page
 from treemem.runs.study import begin_worker, read_study
 from treemem.runs.study_file import DataSets, Study, StudyFolder, run_study_file
-from treemem.tasks.comparison.comparison import FOLDER
-from treemem.tasks.comparison.learned import STUDY, LearnedPart, hashes_of, learned_parts, run_row
+from treemem.tasks.comparison.comparison import FOLDER, STUDY, Part, comparison_parts, hashes_of, run_row
 from treemem.tasks.recorded_data import DataHashes
 
 QUEUE = Path(__file__).with_name("queue.yaml")
@@ -64,6 +64,7 @@ class Entry:
         files: names of further files of the study to their places within the folder of the published files, or
             anywhere.
         rows: of the comparison to run; empty: all.
+        networks: names of registered networks that take part in the comparison.
     """
 
     study: str
@@ -71,6 +72,7 @@ class Entry:
     data: str | None = None
     files: Mapping[str, str | Path] = field(default_factory=dict)
     rows: Sequence[str] = ()
+    networks: Sequence[str] = ()
 
     def jobs(self, places: Places) -> list[Job]:
         """Return the jobs of the study in their order."""
@@ -83,7 +85,7 @@ class Entry:
             if places.data is not None or Path(path).is_absolute()
         }
         if task == FOLDER.name:
-            return _rows(name, self.rows, places, folder, files)
+            return _rows(name, self, places, folder, files)
         return _runs(StudyFolder.find(task).study(name), places, folder, files)
 
 
@@ -133,7 +135,7 @@ def chosen_entries(entries: Sequence[Entry], studies: Sequence[str]) -> list[Ent
 
 
 def entries_of_rows(
-    entries: Sequence[Entry], parts: Sequence[LearnedPart], networks: Sequence[str], files: Mapping[str, Path]
+    entries: Sequence[Entry], parts: Sequence[Part], networks: Sequence[str], files: Mapping[str, Path]
 ) -> list[Entry]:
     """Return the entries of parts of the comparison.
 
@@ -162,12 +164,12 @@ def entries_of_rows(
         own = {name: files[name].resolve() if name in files else path for name, path in entry.files.items()}
         wanted = rows[entry.study.removeprefix(f"{FOLDER.name}/")]
         if wanted or not networks:
-            found.append(replace(entry, files=own, rows=wanted))
+            found.append(replace(entry, files=own, rows=wanted, networks=networks))
     return found
 
 
-def _rows(title: str, rows: Sequence[str], places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:
-    parts = {part.title: part for part in learned_parts().values()}
+def _rows(title: str, entry: Entry, places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:
+    parts = {part.title: part for part in comparison_parts(entry.networks).values()}
     if title not in parts:
         raise RecipeError(f"{FOLDER.name} has no part {title!r} of {STUDY}; there are {', '.join(parts)}")
     part, results = parts[title], places.comparison or places.results / FOLDER.page
@@ -176,12 +178,12 @@ def _rows(title: str, rows: Sequence[str], places: Places, data: Path | None, fi
     def job(row: str) -> Job:
         return Job(
             f"{FOLDER.name}/{title}/{row}",
-            lambda: part.is_done(results, row, hashes, files),
+            lambda: part.is_done(results, row, places.runs, hashes, files),
             lambda: run_row(part, row, runs=places.runs, results=results, data=data, files=files),
             is_first=row in part.first,
         )
 
-    return [job(row) for row in rows or part.order]
+    return [job(row) for row in entry.rows or part.order]
 
 
 def _runs(study: Study, places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:
@@ -260,9 +262,12 @@ def run_queue(entries: Sequence[Entry], places: Places, processes: int) -> dict[
     """
     with writing(places.runs):
         (places.runs / _LOCKS).mkdir(parents=True, exist_ok=True)
+    if processes == 1:
+        return _work(entries, places)
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe(duplex=False) for _ in range(processes)]
-    workers = [context.Process(target=_work, args=(entries, places, errors)) for _, errors in pipes]
+    own = NETWORKS.registered()
+    workers = [context.Process(target=_work_beside, args=(entries, places, own, errors)) for _, errors in pipes]
     for worker, (_, errors) in zip(workers, pipes, strict=True):
         worker.start()
         errors.close()  # so that a worker that dies ends its pipe
@@ -281,17 +286,21 @@ def run_queue(entries: Sequence[Entry], places: Places, processes: int) -> dict[
     return failed
 
 
-def _work(entries: Sequence[Entry], places: Places, errors: Connection) -> None:
-    """Do one job after the other until none is left that could be taken; send the errors."""
-    if multiprocessing.parent_process() is not None:
-        begin_worker()
+def _work_beside(entries: Sequence[Entry], places: Places, networks: Mapping[str, Any], errors: Connection) -> None:
+    """Work in a process of its own, and send the errors."""
+    begin_worker(networks)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    errors.send(_work(entries, places))
+
+
+def _work(entries: Sequence[Entry], places: Places) -> dict[str, str]:
+    """Do one job after the other until none is left that could be taken. Return the errors."""
     jobs = jobs_of(entries, places)
     tried: set[str] = set()
     failed: dict[str, str] = {}
     while name := next((job.name for job in jobs if job.name not in tried and _taken(job, places, failed)), None):
         tried.add(name)
-    errors.send(failed)
+    return failed
 
 
 def _taken(job: Job, places: Places, failed: dict[str, str]) -> bool:

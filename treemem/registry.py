@@ -25,6 +25,7 @@ class Registry(Generic[Found]):
         self.what = what
         self.entry_points = entry_points
         self._targets: dict[str, str | Found] = dict(targets)
+        self._own = frozenset(targets)
 
     def names(self) -> list[str]:
         """All names, those of installed packages included."""
@@ -33,6 +34,10 @@ class Registry(Generic[Found]):
     def installed_names(self) -> list[str]:
         """The names that other installed packages add."""
         return sorted({point.name for point in self._installed()} - set(self._targets))
+
+    def registered(self) -> dict[str, str | Found]:
+        """The names that were registered in this process, and what they stand for."""
+        return {name: target for name, target in self._targets.items() if name not in self._own}
 
     def register(self, name: str, target: str | Found) -> None:
         """Add a class, or where to import it from (``"module:attribute"``), under a name.

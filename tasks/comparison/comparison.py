@@ -1,241 +1,437 @@
-"""A comparison: every network of the library on a task, at about the same number of weights.
+"""A comparison at equal cost: every network trains for the same seconds of computing, after the same trials.
 
-``treemem reproduce comparison STUDY`` runs the parts of a study file; ``STUDY-PART`` runs one of them.
+``studies/learned.yaml`` says with what. A part is a task. A row is a network; its records are
+``learned-PART/ROW.jsonl``. Those of all trials are ``learned-PART/trials.jsonl``. ``treemem queue`` runs row after row.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from treemem.errors import CellError, RecipeError, TreememError, near_names
+from treemem.errors import CellError, RecipeError, near_names
 from treemem.networks import NETWORKS, NetworkConfig, every_network
 from treemem.plain_yaml import load_yaml
 from treemem.records import locked, write_records, writing
 from treemem.runs.matched_width import matched_width
-from treemem.runs.page_tables import Records, scores_on, seed_of_record
+from treemem.runs.options import TrainingOptions
+from treemem.runs.page_tables import Records, seed_of_record
 from treemem.runs.recipe import Recipe, parse_recipe
-from treemem.runs.study import StudyRun, read_study, recorded_model, run_study
-from treemem.runs.study_file import StudyFolder, tell_nothing_trained
+from treemem.runs.study import StudyRun, of_one_form, read_study, recorded_model, run_study
+from treemem.runs.study_file import DataSets, Study, StudyFolder, tell_nothing_trained
 from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS, Task
-from treemem.tasks.comparison.speed import speed_records
 from treemem.tasks.induced_trees import found_trees, tree_scores
+from treemem.tasks.recorded_data import DataHashes
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 
 NAME = "comparison"
+STUDY = "learned"
 FOLDER = StudyFolder(NAME, Task, Path(__file__).parent, __package__ or "")  # type: ignore[type-abstract]
-"""Of the studies, whose parts name their own tasks."""
+"""Of the study, whose parts name their own tasks."""
 BEYOND = "beyond training"
 """The test examples of higher groups than any training example: deeper, longer, of more operations."""
 
 _SENTENCES = 1000  # examples within and beyond training whose trees are scored
 _SMALLEST = 4  # a hidden size at which numbers of heads and chunk sizes leave every multiple of 4 open
+_TRIALS = "trials"
+_OF_A_TRIAL = ("parameters", "epochs", "compute_seconds", "environment", "data")
+_DATA = "data"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An optimiser and a learning rate, and how good a short run with them was.
+
+    Attributes:
+        optimizer, rate: what was tried.
+        accuracy: the best on validation; None: the loss was not finite.
+    """
+
+    optimizer: str
+    rate: float
+    accuracy: float | None = None
 
 
 @dataclass(frozen=True)
 class Part:
-    """One task of a comparison.
+    """One task of the comparison.
 
     Attributes:
-        study, name: the file, and the part in it.
+        name: of the part.
         task: name of the task.
         weights: the number that each network has within 10 %, the head's included.
-        rates: learning rates. The first seed is trained with each; the best validation accuracy chooses one for the
-            network.
         seeds: of training.
+        optimizers: name of an optimiser to ``rates``, the learning rates to try, and further training options.
+        trial: the training options of a trial.
         about: the question of the study, in a sentence.
-        data, task_options, training: as in a recipe. ``{data}`` in an option stands for the user's data folder.
-        without: networks that are left out.
+        task_options, training: as in a recipe.
+        data_set: the name of the data to train on, in the studies of the task.
+        beyond: names of the data sets that are together the test beyond training. Empty: the test examples of higher
+            groups than any training example.
+        files: names of further data sets to score.
+        forms: how sequence networks read trees; the first one counts in the summary. Empty: as the task says.
+        options: name of a network to options of its rows, such as the published number of slots.
+        wide: rows at their published size, each a ``network`` and its ``options``, beside those of equal weights.
+        first: rows that run before the others.
+        unscored: name of a row to the sets that would take it hours to score.
         own: names of registered networks that take part besides those of the library.
-        forms: how sequence networks read trees; the last one counts in the summary. Empty: as the task says.
     """
 
-    study: str
     name: str
     task: str
     weights: int
-    rates: Sequence[float]
     seeds: Sequence[int]
-    data: Mapping[str, Any]
+    optimizers: Mapping[str, Mapping[str, Any]]
+    trial: Mapping[str, Any]
     about: str = ""
     task_options: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
-    without: Sequence[str] = ()
-    own: Sequence[str] = ()
+    data_set: str = STUDY
+    beyond: Sequence[str] = ()
+    files: Sequence[str] = ()
     forms: Sequence[str] = ()
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    wide: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    first: Sequence[str] = ()
+    unscored: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    own: Sequence[str] = ()
 
     @property
     def title(self) -> str:
-        """The study and the part, ``STUDY-PART``, as the command and the files of records have it."""
-        return f"{self.study}-{self.name}"
+        """The study and the part, ``learned-PART``, as the command and the folder of records have it."""
+        return f"{STUDY}-{self.name}"
 
-    @property
-    def rows(self) -> dict[str, NetworkConfig]:
-        """The networks by the name of their row, at a hidden size that does not matter."""
+    @cached_property
+    def networks(self) -> dict[str, NetworkConfig]:
+        """The networks of equal weights by the name of their row, at a hidden size that does not matter."""
         found = {}
         own = {name: NetworkConfig(name, {"hidden_size": _SMALLEST}) for name in self.own}
-        for name, network in {**every_network(_SMALLEST), **own}.items():
-            reads_tokens = "form" in inspect.signature(network.constructor()).parameters
-            if name in self.without:
-                continue
-            if reads_tokens and self.forms:
+        for name, plain in {**every_network(_SMALLEST), **own}.items():
+            network = plain.replace(**self.options.get(plain.network, {}))
+            if self.forms and "form" in inspect.signature(network.constructor()).parameters:
                 found.update({f"{name}, {form}": network.replace(form=form) for form in self.forms})
             else:
                 found[name] = network
         return found
 
-    def rows_of(self, networks: Sequence[str]) -> list[str]:
-        """Return the rows of networks, in every form."""
-        wanted = {name + suffix for name in networks for suffix in ("", *(f", {form}" for form in self.forms))}
-        return [row for row in self.rows if row in wanted]
-
     @cached_property
     def recipe(self) -> Recipe:
-        """The part as a recipe, with each network at the hidden size that matches ``weights``."""
-        task = TASKS.find(self.task)(**self.task_options)
-        matched = {row: matched_width(task, network, self.weights) for row, network in self.rows.items()}
-        fields = {name: getattr(self, name) for name in ("task", "task_options", "data", "training")}
-        networks = {row: dataclasses.asdict(network) for row, network in matched.items()}
-        return parse_recipe({**fields, "networks": networks, "seeds": list(self.seeds)})
+        """The part as a recipe, with each network at the size that matches ``weights``, or at its published size."""
+        task = self.make_task()
+        networks = {row: matched_width(task, network, self.weights) for row, network in self.networks.items()}
+        networks |= {row: NetworkConfig(**fields) for row, fields in self.wide.items()}
+        fields = {name: getattr(self, name) for name in ("task", "task_options", "training")}
+        named = {row: dataclasses.asdict(network) for row, network in networks.items()}
+        return parse_recipe({**fields, "networks": named, "seeds": list(self.seeds)})
 
-    def run(self, row: str, rate: float, seed: int) -> StudyRun:
-        """Return a run of a row."""
-        training = dataclasses.replace(self.recipe.training, learning_rate=rate, seed=seed)
-        return StudyRun(f"{row}/rate-{rate:g}/seed-{seed}", row, self.recipe.networks[row], training)
+    @property
+    def order(self) -> list[str]:
+        """All rows, in the order in which they run."""
+        return list(dict.fromkeys([*self.first, *self.networks, *self.wide]))
 
-    def trials(self, row: str) -> list[StudyRun]:
-        """Return the runs that choose the learning rate of a row."""
-        return [self.run(row, rate, self.seeds[0]) for rate in self.rates]
+    def make_task(self) -> Task:
+        """Return the task with its options."""
+        return TASKS.find(self.task)(**self.task_options)
 
-    def chosen_rates(self, records: Records) -> dict[str, float]:
-        """Return the rate with the best validation accuracy for each row whose trials are all recorded."""
-        found: dict[str, dict[float, float]] = {}
-        for record in records:
-            if seed_of_record(record) == self.seeds[0]:
-                accuracy = scores_on(record, "validation")[-1].accuracy
-                found.setdefault(record["row"], {})[record["training"]["learning_rate"]] = accuracy
-        complete = {row: known for row, known in found.items() if {*self.rates} <= known.keys()}
-        return {row: max(self.rates, key=known.__getitem__) for row, known in complete.items()}
+    def rows_of(self, networks: Sequence[str]) -> list[str]:
+        """Return the rows of networks, in every form, and the rows with such a name."""
+        wanted = {name + suffix for name in networks for suffix in ("", *(f", {form}" for form in self.forms))}
+        return [row for row in self.order if row in wanted]
 
-    def finished(self, records: Records) -> dict[str, Records]:
-        """Return the runs at the chosen rate of each row that has all seeds and scores; other networks come last."""
-        rates = self.chosen_rates(records)
-        found: dict[str, Records] = {}
-        for row in dict.fromkeys([*self.rows, *(record["row"] for record in records)]):
-            own = {
-                seed_of_record(record): record
-                for record in records
-                if record["row"] == row
-                and record["training"]["learning_rate"] == rates.get(row)
-                and {"validation", "test", BEYOND} <= record["scores"].keys()
-            }
-            if {*self.seeds} <= own.keys():
-                found[row] = [own[seed] for seed in self.seeds]
-        return found
+    def data_sets(self, runs: Path, data: Path | None, files: Mapping[str, Path] | None) -> DataSets:
+        """Return the data sets of the task.
+
+        Args:
+            runs: folder for runs, in which generated sets are kept.
+            data: the user's data folder.
+            files: the user's files by name.
+        """
+        return DataSets(Study(StudyFolder.find(self.task), self.title), runs / self.task / _DATA, data, files)
+
+    def tests(self, sets: DataSets) -> tuple[Forest, Forest]:
+        """Return the data to train on, and the test beyond training."""
+        forest = sets[self.data_set]
+        if self.beyond:
+            return forest, Forest.concatenate([sets[name] for name in self.beyond])
+        return divided(self.make_task(), forest)
+
+    def options_of(self, optimizer: str, rate: float, seed: int, **changes: Any) -> TrainingOptions:
+        """Return the options of a run."""
+        own = {name: value for name, value in self.optimizers[optimizer].items() if name != "rates"}
+        fields = {**own, **changes, "optimizer": optimizer, "learning_rate": rate, "seed": seed}
+        return dataclasses.replace(self.recipe.training, **fields)
+
+    def run_with(self, row: str, chosen: Trial, seed: int) -> StudyRun:
+        """Return a run of a row for the whole budget."""
+        name = f"{row}/{chosen.optimizer}-{chosen.rate:g}/seed-{seed}"
+        return StudyRun(name, row, self.recipe.networks[row], self.options_of(chosen.optimizer, chosen.rate, seed))
+
+    def trial_of(self, row: str, trial: Trial) -> StudyRun:
+        """Return the short run of a trial."""
+        training = self.options_of(trial.optimizer, trial.rate, self.seeds[0], **self.trial)
+        return StudyRun(f"{row}/trial/{trial.optimizer}-{trial.rate:g}", row, self.recipe.networks[row], training)
+
+    def next_trial(self, done: Sequence[Trial]) -> Trial | None:
+        """Return what to try next; None if the trials of a row are done.
+
+        First all rates of all optimisers. If the best of them is the lowest or the highest of its optimiser, one
+        more beyond it.
+        """
+        known = {(each.optimizer, each.rate) for each in done}
+        planned = [Trial(name, rate) for name, own in self.optimizers.items() for rate in own["rates"]]
+        for trial in planned:
+            if (trial.optimizer, trial.rate) not in known:
+                return trial
+        best = best_trial(done)
+        if best is None or len(done) > len(planned):
+            return None
+        rates = sorted(self.optimizers[best.optimizer]["rates"])
+        step = rates[1] / rates[0]
+        if best.rate == rates[0]:
+            return Trial(best.optimizer, _rounded(best.rate / step))
+        return Trial(best.optimizer, _rounded(best.rate * step)) if best.rate == rates[-1] else None
+
+    def file_of(self, results: Path, row: str) -> Path:
+        """Return the file of a row's records."""
+        return results / self.title / f"{self.stem_of(row)}.jsonl"
+
+    def trees_file_of(self, results: Path, row: str) -> Path:
+        """Return the file of a row's induced trees."""
+        return results / self.title / f"{self.stem_of(row)}-trees.jsonl"
+
+    @staticmethod
+    def stem_of(row: str) -> str:
+        """Return the name of the file of a row's records, without its end."""
+        return re.sub("[^a-z0-9+]+", "-", row.lower())
+
+    def recorded_trials(self, results: Path, row: str) -> list[Trial]:
+        """Return the recorded trials of a row."""
+        return self.trials_of(read_study(results / self.title / f"{_TRIALS}.jsonl"), row)
+
+    @staticmethod
+    def trials_of(recorded: Records, row: str) -> list[Trial]:
+        """Return the trials of a row among records."""
+        return [
+            Trial(each["optimizer"], each["learning_rate"], each["accuracy"]) for each in recorded if each["row"] == row
+        ]
+
+    def records(self, results: Path, row: str) -> Records:
+        """Return the records of a row's runs with the chosen rate, in the order of the seeds."""
+        found = {seed_of_record(each): each for each in read_study(self.file_of(results, row))}
+        return [found[seed] for seed in self.seeds if seed in found]
+
+    def is_done(
+        self,
+        results: Path,
+        row: str,
+        runs: Path,
+        hashes: DataHashes | None = None,
+        files: Mapping[str, Path] | None = None,
+    ) -> bool:
+        """Return whether a row's runs and induced trees are recorded; of a row that cannot be trained, its trials.
+
+        Args:
+            results: folder of the records.
+            row: of the comparison.
+            runs: folder for runs, as in :func:`run_row`.
+            hashes: of the data that the records must be of; None: any.
+            files: the user's files by name, whose data sets must be scored.
+        """
+        trials, done = self.recorded_trials(results, row), self.records(results, row)
+        if self.next_trial(trials) is not None:
+            return False
+        best = best_trial(trials)
+        if best is None:
+            return True
+        if len(done) < len(self.seeds):
+            return False
+        if hashes is not None:
+            sets = self.data_sets(Path(), None, files)
+            scored = self.scored(row, [name for name in self.files if sets.has(name)])
+            planned = {seed: self.run_with(row, best, seed) for seed in self.seeds}
+            if not all(hashes.are_recorded(each, planned[seed_of_record(each)], scored) for each in done):
+                return False
+        return not self.without_trees(row, done, results, runs)
+
+    def without_trees(self, row: str, done: Records, results: Path, runs: Path) -> Records:
+        """Return the records of the runs of a row whose induced trees are not scored, and could be.
+
+        A network that reads trees in several forms has no trees to compare: its tokens are not their leaves. A run
+        that another machine made may be recorded without its folder.
+        """
+        induces = getattr(self.recipe.networks[row].constructor(), "can_induce_trees", False)
+        if self.forms or not induces or not self.scores_beyond(row):
+            return []
+        scored = {
+            weights for each in read_study(self.trees_file_of(results, row)) for weights in each["weights"].values()
+        }
+        folder = self.folder(runs)
+        return [each for each in done if each["weights"] not in scored and (folder / each["run"]).exists()]
+
+    def folder(self, runs: Path) -> Path:
+        """Return the folder of the runs of the part within that for all runs."""
+        return runs / NAME / self.title
+
+    def scored(self, row: str, further: Sequence[str]) -> list[str]:
+        """Return the names of the sets to score of a row: beyond training, and further ones."""
+        return [name for name in (BEYOND, *further) if name not in self.unscored.get(row, ())]
+
+    def scores_beyond(self, row: str) -> bool:
+        """Return whether a row is scored beyond training."""
+        return BEYOND not in self.unscored.get(row, ())
 
 
-def parts_of(study: str) -> list[Part]:
-    """Return the parts of a study.
+def best_trial(trials: Sequence[Trial]) -> Trial | None:
+    """Return the trial with the best accuracy, the first of equals; None if no loss stayed finite."""
+    finite = [each for each in trials if each.accuracy is not None]
+    return max(finite, key=lambda each: each.accuracy or 0.0, default=None)
 
-    Raises:
-        RecipeError: there is no such study, or a part has an unknown field.
-    """
-    if study not in FOLDER.studies:
-        known = FOLDER.studies
-        raise RecipeError(f"{NAME} has no study {study!r}{near_names(study, known) or f'; there are {known}'}")
-    fields = load_yaml((FOLDER.path / "studies" / f"{study}.yaml").read_text(encoding="utf-8"))
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.6g}")
+
+
+def comparison_parts(networks: Sequence[str] = ()) -> dict[str, Part]:
+    """Return the parts of the study by their names, with the networks of the user among ``networks``."""
+    fields = load_yaml((FOLDER.path / "studies" / f"{STUDY}.yaml").read_text(encoding="utf-8"))
     parts: dict[str, dict[str, Any]] = fields.pop("parts")
-    return [Part(**{"study": study, "name": name, **fields, **own}) for name, own in parts.items()]
+    registered = [name for name in networks if name in NETWORKS.registered()]
+    return {name: Part(**{"name": name, "own": registered, **fields, **own}) for name, own in parts.items()}
 
 
 def chosen_parts(names: Sequence[str], networks: Sequence[str] = ()) -> list[Part]:
-    """Return the parts of studies ``STUDY``, and single parts ``STUDY-PART``, with these networks among others.
-
-    Args:
-        names: of studies and parts.
-        networks: names of rows, or of registered networks, which are made with a ``hidden_size``.
+    """Return the parts that ``learned`` or ``learned-PART`` name, with the networks of the user among ``networks``.
 
     Raises:
-        RecipeError: there is no such study, part or network.
+        RecipeError: there is no such study or part.
     """
-    every = {part.title: part for study in FOLDER.studies for part in parts_of(study)}
-    unknown = [name for name in names if name not in every and name not in FOLDER.studies]
-    if unknown:
-        known = [*FOLDER.studies, *every]
-        near = near_names(unknown[0], known) or f"; there are {', '.join(known)}"
-        raise RecipeError(f"{NAME} has no study {unknown[0]!r}{near}")
-    own = [name for name in networks if name not in every_network(_SMALLEST)]
-    for name in own:
-        NETWORKS.find(name)
-    chosen = [part for name in names for part in ([every[name]] if name in every else parts_of(name))]
-    return [
-        dataclasses.replace(part, own=own, without=[name for name in part.without if name not in networks])
-        for part in chosen
-    ]
+    parts = comparison_parts(networks).values()
+    known = [STUDY, *(part.title for part in parts)]
+    for name in names:
+        if name not in known:
+            near = near_names(name, known) or f"; there are {', '.join(known)}"
+            raise RecipeError(f"{NAME} has no study {name!r}{near}")
+    return [part for part in parts if {STUDY, part.title} & {*names}]
 
 
-def run_part(
+def run_row(
     part: Part,
+    row: str,
     *,
     runs: Path,
     results: Path,
     data: Path | None = None,
-    processes: int = 1,
-    networks: Sequence[str] = (),
+    files: Mapping[str, Path] | None = None,
 ) -> None:
-    """Run everything of a part that is not recorded yet: speeds, for each row the trials and then all seeds, and trees.
+    """Run what is not recorded of a row: its trials, then all seeds with what was best, and the trees that it induces.
 
     Args:
-        part: what to run.
-        runs: folder for runs; ``comparison/STUDY-PART`` is made in it.
-        results: folder of the records, ``STUDY-PART.jsonl``, ``STUDY-PART-speed.jsonl`` and ``STUDY-PART-trees.jsonl``.
+        part: the task.
+        row: of the comparison.
+        runs: folder for runs; ``comparison/learned-PART`` is made in it.
+        results: folder of the records.
         data: the user's data folder.
-        processes: runs at a time.
-        networks: names of those to run; none: all.
+        files: the user's files by name.
 
     Raises:
-        RecipeError: as :func:`treemem.runs.run_study`; the part needs a data folder.
-        TreememError: an error of a run, after all other rows are done.
+        RecipeError: as :func:`treemem.runs.run_study`; a data set needs a file or folder that is not given.
     """
-    folder, file = runs / NAME / part.title, results / f"{part.title}.jsonl"
-    task = part.recipe.make_task()
-    within, beyond = divided(task, task.make_data(_options_of(part, data)).forest)
-    rows = part.rows_of(networks) if networks else list(part.rows)
-    speeds = results / f"{part.title}-speed.jsonl"
-    with writing(results):
-        results.mkdir(parents=True, exist_ok=True)
-    with locked(speeds.with_suffix("")):  # one measures at a time, and keeps the rows of another
-        known = {record["row"] for record in read_study(speeds)}
-        if not known.issuperset(rows):  # all anew, because speeds of one command can be compared
-            recorded = {record["row"]: NetworkConfig(**record["network"]) for record in read_study(file)}
-            every = {**recorded, **part.recipe.networks}
-            measuring = {row: network for row, network in every.items() if row in known.union(rows)}
-            write_records(speeds, speed_records(task, measuring, within, part.recipe.training, folder / "speed"))
-    run = partial(run_study, task, forests={"data": within}, folder=folder, results=file, processes=processes)
-    failed: list[TreememError] = []
-    before = read_study(file)
-    for row in rows:
-        try:
-            rate = part.chosen_rates(run(part.trials(row), splits=["validation"]))[row]
-            chosen = [part.run(row, rate, seed) for seed in part.seeds]
-            done = run(chosen, splits=["validation", "test"], files={BEYOND: beyond})
-        except (DivergedError, CellError) as error:
-            failed.append(error)
-            continue
-        measure_trees(part, row, done, folder, results / f"{part.title}-trees.jsonl", within, beyond)
-    if failed:
-        raise failed[0]
-    if read_study(file) == before:
+    sets = part.data_sets(runs, data, files)
+    within, beyond = part.tests(sets)
+    further = {name: sets[name] for name in part.files if sets.has(name)}
+    tests = {BEYOND: beyond, **further}
+    scored = {name: tests[name] for name in part.scored(row, list(further))}
+    while (trial := part.next_trial(part.recorded_trials(results, row))) is not None:
+        _record_trial(part, row, trial, within, runs, results)
+    best = best_trial(part.recorded_trials(results, row))
+    if best is None:
+        return
+    file, before = part.file_of(results, row), part.records(results, row)
+    for seed in part.seeds:
+        run_study(
+            part.make_task(),
+            [part.run_with(row, best, seed)],
+            {_DATA: within},
+            folder=part.folder(runs),
+            results=file,
+            files=scored,
+            splits=["validation", "test"],
+        )
+        _record_trees(part, row, within, beyond, runs, results)
+    if part.records(results, row) == before:
         tell_nothing_trained(file, len(before))
+
+
+def hashes_of(part: Part, runs: Path, data: Path | None = None, files: Mapping[str, Path] | None = None) -> DataHashes:
+    """Return the hashes of the data of a part, by the names that its records have. The arguments are of ``run_row``."""
+
+    def find(name: str) -> Forest | None:
+        sets = part.data_sets(runs, data, files)
+        if name not in (_DATA, BEYOND):
+            return sets.at_hand(name)
+        if any(sets.at_hand(each) is None for each in (part.data_set, *part.beyond)):
+            return None
+        return dict(zip((_DATA, BEYOND), part.tests(sets), strict=True))[name]
+
+    return DataHashes(part.make_task(), find)
+
+
+def _record_trial(part: Part, row: str, trial: Trial, within: Forest, runs: Path, results: Path) -> None:
+    """Train and record a trial. Only its accuracy on validation is kept."""
+    run, folder = part.trial_of(row, trial), part.folder(runs)
+    file = folder / f"{_TRIALS} {part.stem_of(row)}.jsonl"
+    tried: dict[str, Any] = {"row": row, "optimizer": trial.optimizer, "learning_rate": trial.rate}
+    fields: dict[str, Any] = {}
+    try:
+        (done,) = run_study(
+            part.make_task(), [run], {_DATA: within}, folder=folder, results=file, splits=["validation"]
+        )
+        accuracy = done["scores"]["validation"]["accuracy"][-1]
+        fields = {name: done[name] for name in _OF_A_TRIAL}
+    except (DivergedError, CellError):
+        accuracy = None
+    place = results / part.title / f"{_TRIALS}.jsonl"
+    with writing(place.parent):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
+        known = [each for each in read_study(place) if any(each[name] != value for name, value in tried.items())]
+        new = {**dict.fromkeys(_OF_A_TRIAL), **tried, **fields, "accuracy": accuracy}
+        write_records(place, of_one_form([*known, new]))
+
+
+def _record_trees(part: Part, row: str, within: Forest, beyond: Forest, runs: Path, results: Path) -> None:
+    """Score the trees of the runs of a row against gold trees, and those that are there together with each other."""
+    done, file = part.records(results, row), part.trees_file_of(results, row)
+    if not part.without_trees(row, done, results, runs):
+        return
+    task = part.make_task()
+    inside = task.examples(within)
+    most = inside.group[inside.part("train")].max()
+    per_example = len(within) // len(inside)
+    tested = within[np.repeat(inside.split == SPLITS.index("test"), per_example)]
+    examples = task.examples(together([tested[: _SENTENCES * per_example], beyond[: _SENTENCES * per_example]]))
+    there = {f"seed {seed_of_record(each)}": each for each in done if (part.folder(runs) / each["run"]).exists()}
+    found = {name: found_trees(recorded_model(part.folder(runs), each), examples) for name, each in there.items()}
+    groups = tree_scores(found, examples, lambda group: np.where(group > most, BEYOND, "test"))
+    weights = {f"seed {seed_of_record(each)}": each["weights"] for each in done}
+    for earlier in read_study(file):
+        kept = {name for name, own in earlier["weights"].items() if weights.get(name) == own}
+        for group, known in zip(groups, earlier["groups"], strict=True):
+            for average in ("corpus", "sentence"):
+                scores = {name: f1 for name, f1 in known[average]["f1"].items() if name in kept}
+                group[average]["f1"] = {**scores, **group[average]["f1"]}
+    scored = {name: weights[name] for name in groups[0]["corpus"]["f1"]}
+    write_records(file, [{"network": row, "weights": scored, "groups": groups}])
 
 
 def together(forests: Sequence[Forest]) -> Forest:
@@ -247,58 +443,6 @@ def together(forests: Sequence[Forest]) -> Forest:
             for each in forests
         ]
     )
-
-
-def measure_trees(
-    part: Part, row: str, done: Records, folder: Path, results: Path, within: Forest, beyond: Forest
-) -> None:
-    """Record how the trees of a row's runs agree with gold trees and with each other.
-
-    Nothing is recorded if the network induces no trees, or reads trees in several forms, whose tokens are not their
-    leaves; if that is recorded already; or if a run's folder is gone.
-
-    Args:
-        part, row: what ran.
-        done: the records of its runs.
-        folder: of the runs.
-        results: the file of records.
-        within, beyond: the data; see :func:`divided`.
-    """
-    gone = not all((folder / record["run"]).exists() for record in done)
-    if gone or not lacks_trees(part, row, done, results):
-        return
-    weights = {f"seed {seed_of_record(record)}": record["weights"] for record in done}
-    task = part.recipe.make_task()
-    inside = task.examples(within)
-    most = inside.group[inside.part("train")].max()
-    per_example = len(within) // len(inside)
-    tested = within[np.repeat(inside.split == SPLITS.index("test"), per_example)]
-    some = together([tested[: _SENTENCES * per_example], beyond[: _SENTENCES * per_example]])
-    examples = task.examples(some)
-    found = {f"seed {seed_of_record(each)}": found_trees(recorded_model(folder, each), examples) for each in done}
-    groups = tree_scores(found, examples, lambda group: np.where(group > most, BEYOND, "test"))
-    with locked(results.with_suffix("")):
-        others = [each for each in read_study(results) if each["network"] != row]
-        write_records(results, [*others, {"network": row, "weights": weights, "groups": groups}])
-
-
-def lacks_trees(part: Part, row: str, done: Records, results: Path) -> bool:
-    """Return whether :func:`measure_trees` has something to record of a row, if the folders of its runs are there."""
-    if part.forms or not getattr(part.recipe.networks[row].constructor(), "can_induce_trees", False):
-        return False
-    weights = {f"seed {seed_of_record(record)}": record["weights"] for record in done}
-    return not any(each["network"] == row and each["weights"] == weights for each in read_study(results))
-
-
-def _options_of(part: Part, data: Path | None) -> Any:
-    """Return the options of the part's data with the user's folder."""
-    options = part.recipe.data
-    if "{data}" not in str(options):
-        return options
-    if data is None:
-        raise RecipeError(f"the part {part.title} needs --data, the folder of the published files")
-    named = {name: value for name, value in vars(options).items() if isinstance(value, str)}
-    return dataclasses.replace(options, **{name: value.format(data=data) for name, value in named.items()})
 
 
 def divided(task: Task, forest: Forest) -> tuple[Forest, Forest]:

@@ -1,4 +1,4 @@
-"""What the page of the comparison shows, from the records of its parts."""
+"""What the page of the comparison shows."""
 
 from __future__ import annotations
 
@@ -8,69 +8,55 @@ from dataclasses import asdict
 from typing import Any
 
 from treemem.explore.tables import MAJORITY, markdown_table
-from treemem.metrics.score import Score
-from treemem.networks import NetworkConfig, every_network
-from treemem.runs.page_tables import Records, by_seed, metric, percent_of, scores, scores_on
+from treemem.networks import NetworkConfig
+from treemem.runs.page_tables import Records, metric, percent, percent_of, scores, scores_on, seed_of_record
 from treemem.runs.study import network_options
-from treemem.task import TASKS
-from treemem.tasks.comparison.comparison import BEYOND, Part
-from treemem.tasks.induced_trees import BASELINES
+from treemem.tasks.comparison.comparison import BEYOND, Part, best_trial, comparison_parts
 
-_UNLIKE = 10
-"""Difference between seeds, in points, that the page names."""
+SHARES = {"a tenth": 0.1, "a third": 1 / 3, "the whole": 1.0}
+"""Of the budget, at which the page shows what a network has learned."""
 
 
-def task_of(part: Part) -> Any:
-    """Return the task of a part."""
-    return TASKS.find(part.task)(**part.task_options)
+def recorded_parts(page: Any) -> dict[str, tuple[Part, dict[str, Records]]]:
+    """Return the parts with recorded runs, and the records of their rows, in the order of the networks."""
+    found = {}
+    for name, part in comparison_parts().items():
+        tried = [each["row"] for each in page.records(f"{part.title}/trials")]  # networks of users among them
+        order = dict.fromkeys([*part.networks, *part.wide, *tried])
+        rows = {row: page.records(f"{part.title}/{part.stem_of(row)}") for row in order}
+        if any(rows.values()):
+            found[name] = part, {row: runs for row, runs in rows.items() if runs}
+    return found
 
 
-def scores_by_group(rows: Mapping[str, Records]) -> dict[str, list[Score]]:
-    """Return the mean scores of each row by group, up to the groups of training and beyond them."""
-    within, beyond = scores(rows, "test"), scores(rows, BEYOND)
-    return {row: [*within[row][:-1], *beyond[row][:-1]] for row in rows}
-
-
-def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]]) -> str:
-    """Return a Markdown table of the accuracy beyond training, with a row for each network and a column for each part.
-
-    Of the forms in which a sequence network reads trees, the part's last one counts.
-
-    Args:
-        parts: name of the column to a part and its finished rows, at least one.
-    """
-    lines = [["network", "reads", *parts]]
-    shares = [scores_on(next(iter(rows.values()))[0], BEYOND)[-1].majority for _, rows in parts.values()]
-    lines.append([MAJORITY, "", *map(percent_of, shares)])
-    library = every_network(4)
-    recorded = {
-        _without_form(row, part): NetworkConfig(**runs[0]["network"])
-        for part, rows in parts.values()
+def compared_rows(part: Part, rows: Mapping[str, Records]) -> dict[str, Records]:
+    """Return the rows with all seeds and scores beyond training."""
+    return {
+        row: runs
         for row, runs in rows.items()
+        if len(runs) == len(part.seeds) and all(BEYOND in run["scores"] for run in runs)
     }
-    for name, network in {**library, **recorded}.items():
-        cells = [metric(_runs_of(name, part, rows), BEYOND) for part, rows in parts.values()]
-        if any(cells):
-            lines.append([name, reads(network), *cells])
-    return markdown_table(lines)
 
 
-def _runs_of(name: str, part: Part, rows: Mapping[str, Records]) -> Records:
-    in_last_form = f"{name}, {part.forms[-1]}" if part.forms else name
-    return rows.get(name) or rows.get(in_last_form) or []
-
-
-def _without_form(row: str, part: Part) -> str:
-    return next((row.removesuffix(f", {form}") for form in part.forms if row.endswith(f", {form}")), row)
-
-
-def _reads_tokens(network: NetworkConfig) -> bool:
-    return getattr(network.constructor(), "sort_key", "length") == "length"
+def missing_rows(page: Any) -> dict[str, list[str]]:
+    """Return the rows that lack runs by the name of their part; not those that cannot be trained."""
+    found = {}
+    for name, part in comparison_parts().items():
+        trials = page.records(f"{part.title}/trials")
+        lacking = []
+        for row in part.order:
+            tried = part.trials_of(trials, row)
+            cannot = bool(tried) and best_trial(tried) is None
+            if not cannot and len(page.records(f"{part.title}/{part.stem_of(row)}")) < len(part.seeds):
+                lacking.append(row)
+        if lacking:
+            found[name] = lacking
+    return found
 
 
 def reads(network: NetworkConfig) -> str:
     """Return what a network reads, as tables say it."""
-    if not _reads_tokens(network):
+    if getattr(network.constructor(), "sort_key", "length") != "length":
         return "gold trees"
     transitions = network_options(asdict(network)).get("transitions", "none")
     return {"gold": "tokens and gold trees", "predicted": "tokens; trees in training"}.get(transitions, "tokens")
@@ -86,60 +72,95 @@ def majority_of(rows: Mapping[str, Records]) -> float:
     return 100 * (scores_on(next(iter(rows.values()))[0], BEYOND)[-1].majority or 0.0)
 
 
-def at_majority(rows: Mapping[str, Records]) -> list[str]:
-    """Return the rows with a mean accuracy beyond training below the majority class or less than a point above it."""
-    most = majority_of(rows) + 1
-    return [row for row, (*_, score) in scores(rows, BEYOND).items() if 100 * score.accuracy < most]
+def summary_table(parts: Mapping[str, tuple[Part, Mapping[str, Records]]], titles: Mapping[str, str]) -> str:
+    """Return a Markdown table of the accuracy beyond training: a row for each network, a column for each part.
+
+    A cell of fewer runs than the part has seeds tells how many. Of the forms in which a network reads trees, the part's
+    first one counts.
+    """
+    shares = [scores_on(next(iter(rows.values()))[0], BEYOND)[-1].majority for _, rows in parts.values()]
+    lines = [["network", "reads", *(titles[name] for name in parts)], [MAJORITY, "", *map(percent_of, shares)]]
+    cells: dict[str, dict[str, str]] = {}
+    read: dict[str, str] = {}
+    for name, (part, rows) in parts.items():
+        for row, runs in rows.items():
+            plain = next((row.removesuffix(f", {form}") for form in part.forms if row.endswith(f", {form}")), row)
+            shown = metric(runs, BEYOND)
+            if shown and (row == plain or row.endswith(part.forms[0])):
+                few = "" if len(runs) == len(part.seeds) else f" ({len(runs)} of {len(part.seeds)} seeds)"
+                cells.setdefault(plain, {})[name] = shown + few
+                read[plain] = reads(NetworkConfig(**runs[0]["network"]))
+    return markdown_table(
+        [*lines, *([row, read[row], *(known.get(name, "") for name in parts)] for row, known in cells.items())]
+    )
 
 
-def of_unlike_seeds(rows: Mapping[str, Records]) -> list[str]:
-    """Return the rows whose seeds differ by ten points or more beyond training, each with their accuracies."""
+def part_table(part: Part, rows: Mapping[str, Records]) -> str:
+    """Return a Markdown table of a part: sizes, what the trials chose, accuracies, and training examples a second."""
+    scored = ["validation", "test", BEYOND, *part.files]
+    lines = [["network", "hidden size", "weights", "chosen", "seeds", *scored, "examples seen", "a second"]]
+    for row, runs in rows.items():
+        first = runs[0]
+        chosen = f"{first['training']['optimizer']}, {first['training']['learning_rate']:g}"
+        about = [str(first["network"]["options"]["hidden_size"]), f"{first['parameters']:,}", chosen, str(len(runs))]
+        accuracies = [metric(runs, name) for name in scored]
+        seen, seconds = (statistics.fmean(run[name] for run in runs) for name in ("examples", "compute_seconds"))
+        lines.append([row, *about, *accuracies, f"{seen:,.0f}", f"{seen / seconds:,.0f}"])
+    return markdown_table(lines)
+
+
+def best_by(curve: Sequence[Sequence[float]], seconds: float) -> float:
+    """Return the best value of a curve of ``(seconds, value)`` up to some seconds, or else its first value."""
+    return max([value for spent, value in curve if spent <= 1.02 * seconds] or [curve[0][1]])
+
+
+def budget_table(part: Part, rows: Mapping[str, Records]) -> str:
+    """Return a Markdown table of the best validation accuracy at parts of the budget."""
+    budget = part.recipe.training.budget
+    assert budget is not None
+    lines = [["network", *(f"{name} ({share * budget:.0f} s)" for name, share in SHARES.items())]]
+    for row, runs in rows.items():
+        at = [percent([best_by(run["curve"], share * budget) for run in runs]) for share in SHARES.values()]
+        lines.append([row, *at])
+    return markdown_table(lines)
+
+
+def curve_panels(part: Part, rows: Mapping[str, Records]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """Return the mean of the best validation accuracy, in percent, by seconds, for what networks read and each row."""
+    budget = part.recipe.training.budget
+    assert budget is not None
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row, runs in rows.items():
+        moments = [budget * step / part.recipe.training.epochs for step in range(1, part.recipe.training.epochs + 1)]
+        points = [(each, 100 * statistics.fmean(best_by(run["curve"], each) for run in runs)) for each in moments]
+        panels.setdefault(reads(NetworkConfig(**runs[0]["network"])), {})[row] = points
+    return panels
+
+
+def trial_rows(page: Any, part: Part) -> str:
+    """Return a Markdown table of the validation accuracy of all trials; the chosen one is bold."""
+    recorded = page.records(f"{part.title}/trials")
+    known = {(each["row"], each["optimizer"], each["learning_rate"]): each["accuracy"] for each in recorded}
+    columns = sorted({(optimizer, rate) for _, optimizer, rate in known})
+    lines = [["network", *(f"{optimizer}, {rate:g}" for optimizer, rate in columns)]]
+    for row in dict.fromkeys([*part.order, *(each["row"] for each in recorded)]):
+        best = best_trial(part.trials_of(recorded, row))
+        if best is None:
+            continue
+        cells = []
+        for optimizer, rate in columns:
+            tried = (row, optimizer, rate)
+            shown = "" if tried not in known else percent_of(known[tried]) or "diverged"
+            cells.append(f"**{shown}**" if tried[1:] == (best.optimizer, best.rate) else shown)
+        lines.append([row, *cells])
+    return markdown_table(lines)
+
+
+def trees_of(page: Any, part: Part, rows: Mapping[str, Records]) -> Records:
+    """Return the records of induced trees that belong to the weights of the rows' runs."""
     found = []
     for row, runs in rows.items():
-        values = [100 * scores_on(run, BEYOND)[-1].accuracy for run in runs]
-        if max(values) - min(values) >= _UNLIKE:
-            found.append(f"{row} ({by_seed(runs, BEYOND)})")
+        weights = {f"seed {seed_of_record(run)}": run["weights"] for run in runs}
+        recorded = page.records(f"{part.title}/{part.stem_of(row)}-trees")
+        found += [each for each in recorded if each["weights"].items() <= weights.items()]
     return found
-
-
-def with_trivial_trees(trees: Records) -> list[str]:
-    """Return networks whose trees beyond training are, over the corpus, no better than trees of the length alone."""
-    found = []
-    for record in trees:
-        (group,) = (each for each in record["groups"] if each["group"] == BEYOND)
-        f1 = statistics.fmean(group["corpus"]["f1"].values())
-        if f1 <= max(group["corpus"][name] for name in BASELINES):
-            found.append(record["network"])
-    return found
-
-
-def trial_table(part: Part, records: Records, rows: Sequence[str]) -> str:
-    """Return a Markdown table of the validation accuracy of the first seed at each rate."""
-    found = {
-        (record["row"], record["training"]["learning_rate"]): scores_on(record, "validation")[-1].accuracy
-        for record in records
-        if record["training"]["seed"] == part.seeds[0]
-    }
-    head = ["network", *(f"rate {rate:g}" for rate in part.rates)]
-    return markdown_table([head, *([row, *(percent_of(found[row, rate]) for rate in part.rates)] for row in rows)])
-
-
-def cost_panels(
-    title: str, part: Part, rows: Mapping[str, Records], speeds: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, dict[str, tuple[float, list[float]]]]]:
-    """Return seconds an epoch and percent beyond training by what a network reads, for ``page.costs``.
-
-    A part whose sequence networks read trees in several forms has a panel for each.
-    """
-    panels: dict[str, dict[str, dict[str, tuple[float, list[float]]]]] = {}
-    for form in part.forms or [""]:
-        others = tuple(f", {other}" for other in part.forms if other != form)
-        found: dict[str, dict[str, tuple[float, list[float]]]] = {}
-        for row, runs in rows.items():
-            if row in speeds and not row.endswith(others):
-                accuracies = [100 * scores_on(run, BEYOND)[-1].accuracy for run in runs]
-                kind = found.setdefault(reads(NetworkConfig(**runs[0]["network"])), {})
-                kind[_without_form(row, part)] = speeds[row]["epoch"], accuracies
-        if found:
-            panels[f"{title}, {form}" if form else title] = found
-    return panels

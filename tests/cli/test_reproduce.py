@@ -37,7 +37,7 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
             ["listops", "--results", "none"],
             "there are no records in none; name studies of listops to run: beam_trees, ",
         ),
-        (["comparison", "--files", "x=x"], "--files x=x: only the study learned of comparison scores further files"),
+        (["comparison", "smal"], "comparison has no study 'smal'; there are learned, learned-listops"),
         (["claims", "small"], "claims has no studies; leave out small"),
         (["comparison", "learned", "--networks", "LSTN"], "learned has no network 'LSTN'; did you mean LSTM"),
         (

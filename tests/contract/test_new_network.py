@@ -35,7 +35,7 @@ training: {epochs: 1, batch_size: 8, seed: 1}
 """
 SCRIPT = """
 from treemem.cli import main
-from treemem.tasks.comparison.learned import learned_parts
+from treemem.tasks.comparison.comparison import comparison_parts
 
 for words in (
     ["train", "recipe.yaml", "-o", "out"],
@@ -43,7 +43,7 @@ for words in (
     ["explore", "out/Mean of tokens", "lists.txt", "-o", "page.html"],
 ):
     assert not main(words), words
-print("rows:", *(row for part in learned_parts().values() for row in part.rows), sep="|")
+print("rows:", *(row for part in comparison_parts().values() for row in part.order), sep="|")
 """
 
 

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from treemem.errors import GraphError, ParseError
-from treemem.explore.plots import plot_costs, plot_heat_maps, plot_training, plot_tree
+from treemem.explore.plots import plot_heat_maps, plot_training, plot_tree
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.tree import Tree
 
@@ -79,41 +78,6 @@ def test_heat_maps_have_one_scale_and_leave_what_is_not_known_empty(tmp_path: Pa
     assert {image.get_clim() for image in drawn} == {(0.0, 2.0)}
     assert drawn[0].get_array().mask.tolist() == [[False, False], [True, False]]
     assert [text.get_text() for text in push.get_yticklabels()] == ["Add", "sin"]
-
-
-def test_costs_have_a_panel_for_each_task_and_a_named_point_for_each_network(tmp_path: Path) -> None:
-    panels = {
-        "logic": {
-            "trees": {"Tree-RNN": (1.0, [78.0, 80.0, 82.0]), "TreeCell": (2.0, [85.0, 85.0])},
-            "sequences": {"LSTM": (5.0, [65.0])},
-        },
-        "listops": {"trees": {"Tree-RNN": (3.0, [50.0])}},
-    }
-    names = ("seconds", "accuracy")
-    logic, listops = plot_costs(panels, tmp_path / "costs.svg", axes_names=names, baselines={"logic": 40.0}).axes
-    assert [axes.get_title() for axes in (logic, listops)] == ["logic", "listops"]
-    trees, tree_bars, sequences, _ = logic.collections
-    assert [points.get_offsets().tolist() for points in (trees, sequences)] == [[[1, 80], [2, 85]], [[5, 65]]]
-    assert [bar[:, 1].tolist() for bar in tree_bars.get_segments()] == [[78, 82], [85, 85]]
-    means = {"Tree-RNN": (1.0, 80.0), "TreeCell": (2.0, 85.0), "LSTM": (5.0, 65.0)}
-    assert {text.get_text(): text.xy for text in logic.texts} == means
-    assert [text.get_text() for text in logic.get_legend().get_texts()] == ["trees", "sequences", "majority class"]
-    assert [line.get_ydata()[0] for line in logic.lines] == [40.0]
-    assert not listops.lines
-    assert logic.get_xscale() == "log"
-
-
-def test_names_of_points_at_the_right_stay_within_the_axes(tmp_path: Path) -> None:
-    points = {
-        "first": (1.0, [50.0]),
-        "a network with a long name": (80.0, [53.0]),
-        "another with a long name": (85.0, [53.1]),
-    }
-    figure = plot_costs({"logic": {"trees": points}}, tmp_path / "costs.svg", axes_names=("seconds", "accuracy"))
-    (axes,) = figure.axes
-    boxes = [text.get_window_extent() for text in axes.texts]
-    assert all(axes.bbox.x0 < box.x0 and box.x1 < axes.bbox.x1 for box in boxes)
-    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_states_of_another_number_of_nodes_are_refused(tmp_path: Path) -> None:

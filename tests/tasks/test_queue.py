@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 import subprocess
 import sys
 import time
@@ -102,11 +101,8 @@ def test_a_run_is_done_if_its_record_has_its_options_its_data_and_all_scores(
 
 def worked(jobs: list[Job], places: Places, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Do jobs as a worker of the queue does, and return the errors."""
-    received, errors = multiprocessing.Pipe(duplex=False)
     monkeypatch.setattr(Entry, "jobs", lambda self, places: jobs)
-    queue._work([Entry("any/study", 1.0)], places, errors)
-    failed: dict[str, str] = received.recv()
-    return failed
+    return queue.run_queue([Entry("any/study", 1.0)], places, 1)
 
 
 def test_a_worker_does_what_is_open_and_ready_in_order(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,8 +41,7 @@ def _run(options: Namespace) -> None:
     from treemem.runs.results_page import write_page
     from treemem.runs.study_file import StudyFolder, run_study_file
     from treemem.tasks.claims.claims import FOLDER as CLAIMS
-    from treemem.tasks.comparison.comparison import FOLDER, chosen_parts, run_part
-    from treemem.tasks.comparison.learned import STUDY, chosen_learned_parts
+    from treemem.tasks.comparison.comparison import FOLDER, chosen_parts
     from treemem.tasks.queue import Places, entries_of_rows, read_queue, run_queue
 
     own = {each.name: each for each in (FOLDER, CLAIMS)}
@@ -50,8 +49,6 @@ def _run(options: Namespace) -> None:
     results = Path(options.results or Path("docs/results", "" if folder is CLAIMS else folder.page))
     page = Path(options.page or Path("docs/results", f"{folder.page}.md"))
     check_writable(page, overwrite=True)
-    if options.files and folder is FOLDER and not chosen_learned_parts(options.studies):
-        raise UsageError(f"--files {options.files[0]}: only the study {STUDY} of {FOLDER.name} scores further files")
     if options.studies and folder is CLAIMS:
         raise UsageError(f"{CLAIMS.name} has no studies; leave out {options.studies[0]}")
     if options.networks and folder is not FOLDER:
@@ -64,22 +61,11 @@ def _run(options: Namespace) -> None:
         files[name] = Path(path)
     runs, data = Path(options.runs), None if options.data is None else Path(options.data)
     if folder is FOLDER:
-        learned = chosen_learned_parts(options.studies)
-        if learned:
-            entries = entries_of_rows(read_queue(), learned, options.networks, files)
-            failed = run_queue(entries, Places(runs, results.parent, data, results), options.processes)
-            if failed:
-                raise RecipeError("; ".join(f"{name}: {problem}" for name, problem in failed.items()))
-        others = [name for name in options.studies if name not in {STUDY, *(each.title for each in learned)}]
-        for part in chosen_parts(others, options.networks) if others else ():
-            run_part(
-                part,
-                runs=runs,
-                results=results,
-                data=data,
-                processes=options.processes,
-                networks=options.networks,
-            )
+        parts = chosen_parts(options.studies, options.networks)
+        entries = entries_of_rows(read_queue(), parts, options.networks, files)
+        failed = run_queue(entries, Places(runs, results.parent, data, results), options.processes) if parts else {}
+        if failed:
+            raise RecipeError("; ".join(f"{name}: {problem}" for name, problem in failed.items()))
     else:
         for study in [folder.study(name) for name in options.studies]:
             run_study_file(
@@ -101,9 +87,9 @@ COMMAND = Command(
         "A study is a YAML file in the task's folder: networks, seeds, variants and data sets. A recorded run is not\n"
         "run again, so the same command continues after an interruption. Other --results and --runs train anew.\n"
         "Without STUDY, only the page is written, from the records. `comparison` runs every encoder on several\n"
-        "tasks; its studies are learned, small and published; small-logic is one part of small. learned takes as\n"
-        "DATA the folder of all published files, as `treemem queue` does. `claims` has no study: it writes the page\n"
-        "that compares the claims of papers with the records of all tasks."
+        "tasks for the same computing time; its study is learned, and learned-logic is one part of it. DATA is then\n"
+        "the folder of all published files, as for `treemem queue`. `claims` has no study: it writes the page that\n"
+        "compares the claims of papers with the records of all tasks."
     ),
     examples=("treemem reproduce listops", "treemem reproduce comparison"),
     add_arguments=_add_arguments,

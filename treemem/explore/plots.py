@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -207,54 +206,6 @@ def plot_heat_maps(
     return _written(figure, path)
 
 
-def plot_costs(
-    panels: Mapping[str, Mapping[str, Mapping[str, tuple[float, Sequence[float]]]]],
-    path: str | Path,
-    *,
-    axes_names: tuple[str, str],
-    baselines: Mapping[str, float] | None = None,
-    title: str = "",
-) -> Figure:
-    """Plot named points, with a panel for each task, one below the other, and a colour for each kind of point.
-
-    A point is the mean of its values; its vertical bar is plus and minus their sample standard deviation.
-
-    Args:
-        panels: title of a panel to kind to name to ``(cost, values)``. Costs are on a logarithmic scale.
-        path: the file to write, SVG if its name ends in ``.svg``, else PNG.
-        axes_names: what costs and values are.
-        baselines: panel to the value of the majority class, a dashed line.
-        title: title of the plot.
-
-    Returns:
-        The figure that was written.
-
-    Raises:
-        RecipeError: matplotlib is not installed, or the file cannot be written.
-    """
-    figure = _new_figure((9, 5 * len(panels)))
-    for axes, (name, kinds) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True):
-        means: dict[str, tuple[float, float]] = {}
-        for kind, points in kinds.items():
-            costs, values = zip(*points.values(), strict=True)
-            centers = [statistics.fmean(each) for each in values]
-            bars = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
-            dots = axes.scatter(costs, centers, label=kind)
-            axes.errorbar(costs, centers, bars, fmt="none", ecolor=dots.get_facecolor(), alpha=0.4)
-            means.update(zip(points, zip(costs, centers, strict=True), strict=True))
-        if baselines is not None and name in baselines:
-            axes.axhline(baselines[name], color="grey", linestyle="dashed", label="majority class")
-        axes.set_xscale("log")
-        axes.margins(x=0.25)
-        _name_points(axes, means)
-        axes.set_xlabel(axes_names[0])
-        axes.set_ylabel(axes_names[1])
-        axes.set_title(name)
-        axes.legend(fontsize="small")
-    figure.suptitle(title)
-    return _written(figure, path)
-
-
 def plot_curves(
     panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
     path: str | Path,
@@ -289,35 +240,6 @@ def plot_curves(
         axes.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
     figure.suptitle(title)
     return _written(figure, path)
-
-
-def _name_points(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write each name as near to its point as points and names written before leave room."""
-    axes.autoscale_view()
-    scale = 72 / axes.figure.dpi
-    height, gap, radius = 8, 4, 3  # in points, as all lengths here
-    left, right = axes.bbox.x0 * scale, axes.bbox.x1 * scale
-    placed = {label: axes.transData.transform(place) * scale for label, place in points.items()}
-    taken = [(x - radius, x + radius, y - height / 2) for x, y in placed.values()]
-    for label, (x, y) in sorted(placed.items(), key=lambda point: -point[1][1]):
-        style = {"textcoords": "offset points", "fontsize": "x-small"}
-        text = axes.annotate(label, points[label], xytext=(0, 0), va="center", **style)
-        width = text.get_window_extent().width * scale
-        for shift in sorted(range(-60, 61), key=abs):
-            bottom = y - height / 2 + shift
-            starts = (start for start in (gap, -gap - width, -width / 2) if left < x + start < right - width)
-            free = [
-                start
-                for start in starts
-                if not any(
-                    x + start < end and begin < x + start + width and abs(bottom - other) < height
-                    for begin, end, other in taken
-                )
-            ]
-            if free:
-                text.set_position((free[0], shift))
-                taken.append((x + free[0], x + free[0] + width, bottom))
-                break
 
 
 def plot_tree(tree: Tree, states: ArrayLike, path: str | Path, *, what: str = "stack", title: str = "") -> Figure:

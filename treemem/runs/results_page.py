@@ -14,7 +14,6 @@ from typing import Any
 from treemem.errors import RecipeError
 from treemem.explore.plots import (
     plot_accuracy,
-    plot_costs,
     plot_curves,
     plot_heat_maps,
     plot_memory_run,
@@ -130,12 +129,6 @@ class _Page:
         """Draw tables of numbers. Return the file name."""
         place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
         plot_heat_maps(maps, place, **options)
-        return place.name
-
-    def costs(self, suffix: str, panels: Mapping[str, Any], **options: Any) -> str:
-        """Draw values against costs. Return the file name."""
-        place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
-        plot_costs(panels, place, **options)
         return place.name
 
     def cost_curves(self, suffix: str, panels: Mapping[str, Any], **options: Any) -> str:

@@ -27,7 +27,7 @@ from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.score import Score, column_scores, row_group, row_score, score_columns
 from treemem.model import Model
 from treemem.model_digest import weights_digest
-from treemem.networks import NetworkConfig
+from treemem.networks import NETWORKS, NetworkConfig
 from treemem.records import check_writable, locked, read_records, write_records, writing
 from treemem.runs.environment import environment
 from treemem.runs.evaluate import evaluate
@@ -273,7 +273,8 @@ def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str
             yield job, _do(job)
         return
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), begin_worker) as pool:
+    context, own = multiprocessing.get_context("spawn"), NETWORKS.registered()
+    with ProcessPoolExecutor(processes, context, begin_worker, (own,)) as pool:
         futures = {pool.submit(_do, job): job for job in jobs}
         began = False
         try:
@@ -298,8 +299,10 @@ def _has_begun(job: _Job) -> bool:
     return (job.folder / job.run.name).exists()
 
 
-def begin_worker() -> None:
-    """Ignore Ctrl-C, which the parent handles, and end when the parent ends."""
+def begin_worker(networks: Mapping[str, Any]) -> None:
+    """Ignore Ctrl-C, which the parent handles, end when the parent ends, and know its registered networks."""
+    for name, network in networks.items():
+        NETWORKS.register(name, network)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
