@@ -7,7 +7,7 @@ import doctest
 import io
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -27,15 +27,21 @@ def python_blocks(page: Path) -> list[Block]:
     return [Block(code, shown or None) for code, shown in found]
 
 
-def run_page(page: Path) -> None:
-    """Run all blocks as one script, and compare what they print; ``...`` stands for anything."""
-    names: dict[str, object] = {"__name__": "__main__"}
+def run_page(page: Path, but: tuple[str, ...] = (), *, compare: bool = True) -> tuple[dict[str, Any], list[str]]:
+    """Run all blocks but those with one of the words ``but`` as one script. Return its names, and the lines it prints.
+
+    What the page shows is compared with what is printed; ``...`` stands for anything.
+    """
+    names: dict[str, Any] = {"__name__": "__main__"}
+    lines: list[str] = []
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     for number, block in enumerate(python_blocks(page), start=1):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        if any(word in block.code for word in but):
+            continue
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(compile(block.code, f"{page.name}, block {number}", "exec"), names)
-        if block.shown is not None and not doctest.OutputChecker().check_output(
-            block.shown, printed.getvalue(), options
-        ):
-            raise AssertionError(f"{page.name}, block {number} shows\n{block.shown}\nand prints\n{printed.getvalue()}")
+        said = printed.getvalue()
+        lines += said.splitlines()
+        if compare and block.shown is not None and not doctest.OutputChecker().check_output(block.shown, said, options):
+            raise AssertionError(f"{page.name}, block {number} shows\n{block.shown}\nand prints\n{said}")
+    return names, lines

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
-from documentation.page_blocks import DOCS, python_blocks
+from documentation.page_blocks import DOCS, run_page
 from engine_parity import needs_dgl
 from fake_device import DEVICE, DeviceTensor, fake_device
 
@@ -61,15 +61,6 @@ def networks_on_the_device() -> Iterator[list[str]]:
         yield called
 
 
-def run_blocks(page: str, but: tuple[str, ...] = ("fit(",)) -> dict[str, Any]:
-    """Run the blocks of a page that have none of the words ``but``; return its names."""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for number, block in enumerate(python_blocks(DOCS / page), start=1):
-        if not any(word in block.code for word in but):
-            exec(compile(block.code, f"{page}, block {number}", "exec"), names)
-    return names
-
-
 @pytest.fixture(autouse=True)
 def _own_registries_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -91,7 +82,7 @@ class BatchFirst(torch.nn.Module):
 
 
 def test_a_sequence_network_of_ones_own_runs_on_a_device() -> None:
-    names = run_blocks("own_task.md")
+    names = run_page(DOCS / "own_task.md", ("fit(",), compare=False)[0]
     forest = Forest.from_trees(["(f x y)", "x", "(f (f x y) y)"])
     vocabulary = Vocabulary.from_forest(forest)
     network = names["GRU"](4, vocabulary)
@@ -108,7 +99,7 @@ def test_a_sequence_network_of_ones_own_runs_on_a_device() -> None:
 @pytest.mark.parametrize("page", ["models/own_cells.md", "own_training.md"])
 def test_networks_of_a_page_run_on_a_device(page: str) -> None:
     with networks_on_the_device() as called:
-        run_blocks(page, but=("fit(", "torch.compile", "torch.func", "pytorch_lightning"))
+        run_page(DOCS / page, ("fit(", "torch.compile", "torch.func", "pytorch_lightning"), compare=False)
     assert called
 
 
@@ -116,7 +107,7 @@ def test_networks_of_a_page_run_on_a_device(page: str) -> None:
 def test_networks_in_pipelines_of_graph_networks_run_on_a_device() -> None:
     pytest.importorskip("torch_geometric")
     with networks_on_the_device() as called:
-        run_blocks("gnn_pipelines.md")
+        run_page(DOCS / "gnn_pipelines.md", ("fit(",), compare=False)
     assert called.count("TreeLSTM") >= 5
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from documentation.page_blocks import DOCS, python_blocks, run_page
+from engine_parity import needs_dgl
 
 import treemem.runs
 from treemem.task import TASKS
@@ -28,16 +29,48 @@ def _in_a_folder_and_with_tasks_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(TASKS, "_targets", dict(TASKS._targets))
 
 
-@pytest.mark.parametrize("page", MODELS)
-def test_the_equations_of_a_model_by_hand_are_what_its_layer_computes(page: str) -> None:
-    assert python_blocks(DOCS / page)
-    run_page(DOCS / page)
-
-
-@pytest.mark.parametrize("page", OTHERS)
+@pytest.mark.parametrize("page", [*MODELS, *OTHERS])
 def test_the_code_of_a_page_runs_and_prints_what_it_shows(page: str) -> None:
     assert python_blocks(DOCS / page)
     run_page(DOCS / page)
+
+
+@needs_dgl
+def test_the_code_on_pipelines_prints_the_shapes_that_its_comments_say() -> None:
+    pytest.importorskip("torch_geometric", reason="torch-geometric is not installed")
+    assert run_page(DOCS / "gnn_pipelines.md")[1] == [
+        *("torch.Size([20, 3])", "torch.Size([10, 3])"),
+        "torch.Size([4, 2, 4])",
+        *("2 torch.Size([2, 1, 16])", "1 torch.Size([1, 1, 16])", "torch.Size([8, 16])"),
+        "torch.Size([3, 4])",
+    ]
+
+
+def test_exported_programs_and_weights_give_the_same_numbers() -> None:
+    assert run_page(DOCS / "export.md")[1] == ["True True", "True"]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # by the import of torch's compiler
+def test_the_code_on_own_training_runs() -> None:
+    assert run_page(DOCS / "own_training.md", ("import pytorch_lightning",))[1] == [
+        "torch.float32 True",
+        "True",
+        "True",
+    ]
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_code_with_lightning_runs() -> None:
+    pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
+    assert run_page(DOCS / "own_training.md")[1][-4:] == ["True", "torch.float32 True", "True", "True"]
+
+
+def test_the_code_on_batch_evaluation_counts_answers_and_names_them() -> None:
+    lines = run_page(DOCS / "batch_evaluation.md")[1]
+    assert lines[0] == "3 2 1"
+    assert [line.split()[0] for line in lines[1:3]] == ["1", "a7"]
+    assert lines[3].startswith("[1, None] [")
+    assert float(lines[4]) > 0
 
 
 def test_the_reference_of_training_leaves_nothing_out() -> None:

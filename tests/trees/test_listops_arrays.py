@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,11 +85,3 @@ def test_a_wrong_line_beyond_the_first_thousands_is_named_by_its_own_number() ->
 def test_other_trees_have_no_tokens(trees: list[Tree], problem: str) -> None:
     with pytest.raises(GraphError, match=problem):
         expressions_of_forest(Forest.from_trees(trees))
-
-
-def test_published_lines_are_written_as_they_were_read(shared_data: Path) -> None:
-    with gzip.open(shared_data / "listops" / "d20s_sample.tsv.gz", "rt") as stream:
-        texts = [line.rstrip("\n").split("\t")[1] for line in stream]
-    forest = expressions_of_lines(texts).forest()
-    assert len(forest) == 5000
-    assert [" ".join(words) for words in forest.tokens("bracketed leaves").strings()] == texts

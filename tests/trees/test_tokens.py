@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_strategies import VOCABULARY, forests
+from tree_strategies import VOCABULARY, forests, random_forest
 
 from treemem.errors import GraphError, VocabularyError
 from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.reductions import token_reductions
 from treemem.trees.tokens import TokenForm, ambiguous_label, flat_tokens, forest_tokens, token_table
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -17,26 +18,35 @@ from treemem.trees.vocabulary import Vocabulary
 FORMS: list[TokenForm] = ["preorder", "infix", "function", "brackets", "bracketed leaves", "leaves"]
 
 
-def slow_tokens(tree: Tree, form: TokenForm) -> list[str]:
-    parts = [slow_tokens(child, form) for child in tree.children]
-    if not parts:
-        return [tree.label]
-    if form in ("preorder", "leaves"):
-        own = [tree.label] if form == "preorder" else []
-        return own + [token for part in parts for token in part]
+Nested = str | list["Nested"]
+
+
+def parts(tree: Tree, form: TokenForm) -> Nested:
+    """A node as the list of its parts in the order in which they are written."""
+    children: list[Nested] = [parts(child, form) for child in tree.children]
+    if not children:
+        return tree.label
+    if form == "leaves":
+        return children
+    if form == "preorder":
+        return [tree.label, *children]
     if form == "bracketed leaves":
-        return ["(", *(token for part in parts for token in part), ")"]
+        return ["(", *children, ")"]
     if form == "brackets":
-        return ["(", tree.label, *(token for part in parts for token in part), ")"]
-    if form == "infix" and len(parts) == 2:
-        return ["(", *parts[0], tree.label, *parts[1], ")"]
-    listed = parts[0] + [token for part in parts[1:] for token in [",", *part]]
-    return [tree.label, "(", *listed, ")"]
+        return ["(", tree.label, *children, ")"]
+    if form == "infix" and len(children) == 2:
+        return ["(", children[0], tree.label, children[1], ")"]
+    with_commas = [each for child in children for each in (",", child)][1:]
+    return [tree.label, "(", *with_commas, ")"]
+
+
+def flattened(nested: Nested) -> list[str]:
+    return [nested] if isinstance(nested, str) else [token for part in nested for token in flattened(part)]
 
 
 @given(forests(), st.sampled_from(FORMS))
 def test_tokens_are_those_that_a_recursion_writes(forest: Forest, form: TokenForm) -> None:
-    expected = [slow_tokens(tree, form) for tree in forest]
+    expected = [flattened(parts(tree, form)) for tree in forest]
     assert forest.tokens(form).strings() == expected
     encoded = forest_tokens(forest, form, VOCABULARY)
     assert encoded.strings() == expected
@@ -172,3 +182,33 @@ def test_tokens_tell_the_tree_unless_a_label_in_preorder_has_several_arities(
 def test_an_unknown_function_has_the_token_of_the_unknown_leaf() -> None:
     vocabulary = Vocabulary(["x", "<unk>"], [("f", 2)], kinds="arity", unknown="<unk>")
     assert ambiguous_label(vocabulary, "preorder") == "<unk>"
+
+
+def compositions(nested: Nested, found: list[int]) -> None:
+    """Append a number for each token; a part that is not the first one is composed with what is before it."""
+    if isinstance(nested, str):
+        found.append(0)
+        return
+    for place, part in enumerate(nested):
+        compositions(part, found)
+        found[-1] += place > 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_parts_of_a_node_are_composed_from_left_to_right(form: TokenForm) -> None:
+    forest = random_forest(seed=3, num_trees=30, size=14)
+    found, begin = token_reductions(forest, form)
+    expected: list[int] = []
+    for tree in forest:
+        compositions(parts(tree, form), expected)
+    assert found.tolist() == expected
+    assert begin.tolist() == forest.tokens(form).begin.tolist()
+    length = np.diff(begin)
+    np.testing.assert_array_equal(np.add.reduceat(found, begin[:-1]), length - 1)
+
+
+def test_sequences_are_composed_from_left_to_right() -> None:
+    found, begin = token_reductions(Forest.from_sequences([["a", "b", "c"], [], ["a"]]), "leaves")
+    assert found.tolist() == [0, 1, 1, 0]
+    assert begin.tolist() == [0, 3, 3, 4]
+    assert token_reductions(Forest.from_trees([]), "function")[0].tolist() == []

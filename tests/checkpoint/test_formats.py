@@ -13,7 +13,7 @@ from treemem import checkpoint
 from treemem.cli import main
 from treemem.errors import CheckpointError
 
-FOLDER = Path(__file__).parent / "checkpoints"
+FOLDER = Path(__file__).parents[1] / "checkpoints"
 EQUATIONS = ["x + y = y + x", "sin(x)^2 + cos(x)^2 = 1", "x*2 = x"]
 LISTS = ["[MAX 2 9 [MIN 4 7 ] 0 ]"]
 # What the version that wrote a checkpoint said to these examples.
@@ -61,18 +61,13 @@ def test_the_files_of_today_are_those_of_the_sample() -> None:
     assert written == {path.name: path.read_bytes() for path in (FOLDER / "lstm").iterdir()}
 
 
-def test_a_checkpoint_of_a_newer_format_is_refused_with_the_advice_to_upgrade(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("format", [checkpoint.FORMAT + 1, 0, "two", None, [1]])
+def test_a_checkpoint_of_another_format_is_refused_and_of_a_newer_one_with_the_advice_to_upgrade(
+    tmp_path: Path, format: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = changed(tmp_path, "lstm", format=checkpoint.FORMAT + 1)
-    message = r"is of format 2, which a newer treemem wrote; this one reads 1: pip install --upgrade treemem"
-    with pytest.raises(CheckpointError, match=message):
+    path = changed(tmp_path, "lstm", format=format)
+    with pytest.raises(CheckpointError, match=r"is of format ") as caught:
         treemem.load(path)
+    assert ("upgrade" in str(caught.value)) == (format == 2)
     assert main(["evaluate", str(path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize("format", [0, "two", None, [1]])
-def test_a_checkpoint_of_no_format_is_refused(tmp_path: Path, format: object) -> None:
-    with pytest.raises(CheckpointError, match=r"is of format .*; this version of treemem reads 1"):
-        treemem.load(changed(tmp_path, "lstm", format=format))

@@ -11,23 +11,17 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from fake_hub import FakeHub, running_hub
-from toy_task import MoreX, toy_data
+from checkpoint.fake_hub import FakeHub, running_hub
+from checkpoint.saved_models import Touch, has_weights_of, new_model
+from toy_task import toy_data
 
 import treemem
 from treemem import checkpoint
 from treemem.cli import main
 from treemem.errors import CheckpointError, RecipeError
 from treemem.metrics.score import Score
-from treemem.model import Model
-from treemem.networks import NetworkConfig
 
 FILES = {"config.yaml", "vocabulary.json", "model.safetensors", "metrics.jsonl", "manifest.json"}
-
-
-def new_model(seed: int = 0) -> Model:
-    torch.manual_seed(seed)
-    return Model(MoreX(), NetworkConfig("KindSum", {"hidden_size": 4}))
 
 
 @pytest.fixture
@@ -108,11 +102,11 @@ def test_nothing_but_the_files_of_a_model_is_fetched_and_no_file_twice(saved: Pa
     assert not [request for request in hub.requests[before:] if request.startswith("GET") and "/resolve/" in request]
 
 
-def test_a_revision_is_loaded_where_the_address_names_one(hub: FakeHub) -> None:
+def test_a_revision_is_loaded_if_the_address_names_one(hub: FakeHub) -> None:
     for revision, seed in (("main", 0), ("v2", 1)):
         hub.put("me/more-x", checkpoint.with_manifest(checkpoint.files_of(new_model(seed))), revision)
     for address, seed in (("hf://me/more-x", 0), ("hf://me/more-x@v2", 1)):
-        assert torch.equal(treemem.load(address).encoder.leaves.weight, new_model(seed).encoder.leaves.weight)
+        assert has_weights_of(address, seed)  # type: ignore[arg-type]
     assert treemem.hub.download("me/more-x", revision="v2").name == hub.commit_of("me/more-x", "v2")
     with pytest.raises(CheckpointError, match=r"the repository me/more-x has no revision 'v3'"):
         treemem.load("hf://me/more-x@v3")
@@ -148,12 +142,8 @@ def test_the_manifest_tells_what_was_altered_on_the_way(hub: FakeHub) -> None:
         treemem.load("hf://me/more-x")
 
 
-def test_a_pickle_on_the_hub_is_neither_fetched_nor_read(saved: Path, hub: FakeHub, tmp_path: Path) -> None:
-    class Touch:
-        def __reduce__(self) -> tuple[object, tuple[Path]]:
-            return Path.touch, (tmp_path / "made",)
-
-    torch.save({"step": Touch()}, tmp_path / "evil.pt")
+def test_a_pickle_on_the_hub_is_neither_fetched_nor_read(hub: FakeHub, tmp_path: Path) -> None:
+    torch.save({"step": Touch(tmp_path / "made")}, tmp_path / "evil.pt")
     files = checkpoint.files_of(new_model())
     evil = (tmp_path / "evil.pt").read_bytes()
     hub.put("me/evil", checkpoint.with_manifest({**files, "training_state.pt": evil}))
@@ -184,13 +174,10 @@ def test_what_is_wrong_on_the_hub_is_told_with_what_to_do(hub: FakeHub, monkeypa
         treemem.hub.push(new_model(), "me/poems")
 
 
-@pytest.mark.parametrize("text", ["hf://", "hf://name", "hf://a/b/c", "hf:///name", "hf://me/", "hf://me/x@"])
-def test_an_address_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(CheckpointError, match=r"is not the address of a model; expected hf://owner/name"):
-        treemem.load(text)
-
-
-def test_a_push_to_a_revision_is_refused_and_writes_nothing(hub: FakeHub) -> None:
+def test_an_address_that_is_none_is_refused_and_so_is_a_push_to_a_revision(hub: FakeHub) -> None:
+    for text in ("hf://", "hf://name", "hf://a/b/c", "hf:///name", "hf://me/", "hf://me/x@"):
+        with pytest.raises(CheckpointError, match=r"is not the address of a model; expected hf://owner/name"):
+            treemem.load(text)
     with pytest.raises(RecipeError, match=r"me/x@v2 names a revision, .*: push to me/x, .*create_tag.*tag=\"v2\""):
         treemem.hub.push(new_model(), "me/x@v2")
     assert not hub.requests

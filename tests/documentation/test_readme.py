@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from engine_parity import HAS_DGL, NO_DGL
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 

@@ -6,30 +6,18 @@ import logging
 from pathlib import Path
 
 import pytest
-import torch
-from toy_task import MoreX
+from checkpoint.saved_models import has_weights_of, new_model
 
 import treemem
 from treemem import checkpoint
 from treemem.checkpoint import RunFolder
 from treemem.errors import CheckpointError
-from treemem.model import Model
-from treemem.networks import NetworkConfig
-
-
-def new_model(seed: int) -> Model:
-    torch.manual_seed(seed)
-    return Model(MoreX(), NetworkConfig("KindSum", {"hidden_size": 4}))
 
 
 def saved_in_run(run: Path, *seeds: int, best: bool = True) -> None:
     """Write a checkpoint of a run for each seed of a model."""
     for seed in seeds:
         RunFolder(run).save(checkpoint.files_of(new_model(seed)), best=best)
-
-
-def has_weights_of(path: Path, seed: int) -> bool:
-    return torch.equal(treemem.load(path).encoder.leaves.weight, new_model(seed).encoder.leaves.weight)
 
 
 def test_a_run_means_its_best_checkpoint_and_a_damaged_one_the_one_before_it(

@@ -24,7 +24,7 @@ from treemem import Tree
 from treemem.records import read_records
 from treemem.trees import parse_equation
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "equation_verification.py"
 LISTOPS = EXAMPLES / "listops.py"
 SMALL = ["--size", "200", "--epochs", "1", "--set", "training.accelerator=cpu"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine_parity import needs_dgl
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 FAKE_DGL = """
 import os
