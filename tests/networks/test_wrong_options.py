@@ -15,13 +15,17 @@ from treemem.nn import (
     ONLSTM,
     PRPN,
     SPINN,
+    AttentiveReader,
     BeamTreeGRC,
     ChildSumTreeLSTM,
     ClassifierHead,
     CRvNN,
+    DeepLSTMReader,
     DisjointTreeLSTM,
     EfficientBeamTreeGRC,
+    EqualityHead,
     GumbelTreeLSTM,
+    LanguageModel,
     MemoryRNN,
     NumberDecoder,
     OrderedMemory,
@@ -100,6 +104,27 @@ LAYERS = [
     (OrderedMemory, {"slots": 10**8}, "slots must be at most 100000"),
     (OrderedMemory, {"evaluation_slots": 10**8}, "evaluation_slots must be at most 100000"),
     (PRPN, {"slots": 10**8}, "slots must be at most 100000"),
+    (PRPN, {"hidden_size": 7}, "hidden_size=7 must be even"),
+    (PRPN, {"slots": 0}, "slots must be at least 1"),
+    (PRPN, {"resolution": 0}, "resolution must be above 0"),
+    (PRPN, {"hard": "yes"}, "hard must be True or False"),
+    (PRPN, {"recurrent_dropout": 2}, "recurrent_dropout must be a probability"),
+    (AttentiveReader, {"hidden_size": 7}, "hidden_size=7 must be even"),
+    (AttentiveReader, {"attention": "dot"}, "attention='dot' is none of additive, bilinear"),
+    (DeepLSTMReader, {"num_layers": 3}, "num_layers=3 does not divide hidden_size=8"),
+    (LanguageModel, {"cell": "GRU"}, "cell='GRU' is none of"),
+    (LanguageModel, {"embedding_dropout": 1.5}, "embedding_dropout"),
+    (SPINN, {"normalisation": "batch", "hidden_size": 1}, "hidden_size and a tracker_size other than 1"),
+    (SPINN, {"normalisation": "batch", "tracker_size": 1}, "hidden_size and a tracker_size other than 1"),
+    (SPINN, {"normalisation": "layer"}, "normalisation='layer' is none of none, batch"),
+    (SequenceToSequence, {"vocabulary": SYMBOLS, "beam_size": 0}, "beam_size"),
+    (SequenceToSequence, {"vocabulary": SYMBOLS, "attention": "dot"}, "set encoder: separate"),
+    (SequenceToSequence, {"vocabulary": SYMBOLS, "encoder": "separate", "output": "pointer"}, "set attention to"),
+    *(
+        (SequenceToSequence, {"vocabulary": SYMBOLS, "encoder": "bidirectional", "attention": attention}, "attention")
+        for attention in ("none", "dot")
+    ),
+    (SequenceToSequence, {"vocabulary": SYMBOLS, "memory": "register", "memory_options": {"columns": 5}}, "be made"),
     (OrderedMemory, {"skip": 0.05}, "skip must be at most 0.001, not 0.05"),
     (OrderedMemory, {"memory_dropout": -1}, "memory_dropout must be a probability"),
     (OrderedMemory, {"padding": "rigth"}, "padding='rigth' is none of right, right flipped, left; did you mean right"),
@@ -151,7 +176,10 @@ HEADS = [
     (RelationHead, {"layer_size": -1}, "layer_size must be at least 0"),
     (RelationHead, {"layer_size": 0, "feature_dropout": 0.1}, "with layer_size=0 there is none"),
     (RelationHead, {"activation": "gelu"}, "activation='gelu' is none of"),
+    (RelationHead, {"features": "sum"}, "features='sum'"),
     (ClassifierHead, {"dropout": 2}, "dropout must be a probability"),
+    (ClassifierHead, {"nodes": "leaves"}, "nodes='leaves'"),
+    (EqualityHead, {"similarity": "euclidean"}, "'euclidean' is none of dot, cosine, distance"),
     (NumberDecoder, {"hidden_size": 0}, "hidden_size must be at least 1"),
 ]
 
@@ -164,14 +192,6 @@ def test_a_wrong_option_of_a_layer_is_named(layer: Any, options: dict[str, Any],
 
 @pytest.mark.parametrize(("head", "options", "message"), HEADS, ids=str)
 def test_a_wrong_option_of_a_head_is_named(head: Any, options: dict[str, Any], message: str) -> None:
-    given = {"hidden_size": 4} if head is NumberDecoder else {"hidden_size": 4, "num_classes": 3}
+    needed = {EqualityHead: (), NumberDecoder: ("hidden_size",)}.get(head, ("hidden_size", "num_classes"))
     with pytest.raises(RecipeError, match=message):
-        head(**{**given, **options})
-
-
-def test_an_option_that_is_set_later_is_checked_too() -> None:
-    layer = OrderedMemory(8, VOCABULARY, slots=6)
-    for name in ("slots", "evaluation_slots"):
-        with pytest.raises(RecipeError, match=f"{name} must be at least 1, not 0"):
-            setattr(layer, name, 0)
-    assert layer.slots == layer.options["slots"] == 6
+        head(**{**dict.fromkeys(needed, 4), **options})

@@ -1,4 +1,4 @@
-"""The search for trees with a beam: engines, exhaustive search, noise, dropout and gradients."""
+"""The search for trees with a beam: exhaustive search, ties, noise, dropout and gradients."""
 
 from __future__ import annotations
 
@@ -8,65 +8,44 @@ from typing import Any
 import pytest
 import torch
 from engine_parity import assert_same
+from sequence_networks import SIZE, made, with_gradients
 from torch import Tensor
 
 from treemem.engines.affine import Affine, linear
 from treemem.engines.sequence_engine import SequenceEngine
-from treemem.networks.gated_cell.equations import GatedCellWeights, gated_cell
+from treemem.networks.gated_cell.equations import gated_cell
 from treemem.networks.parsers.beam_tree.equations import BeamTreeWeights, ChildrenScore
 from treemem.networks.parsers.beam_tree.run import beam_trees
 
-SIZE = 6
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
+NETWORKS = {"children": "EfficientBeamTreeGRC", "composed": "BeamTreeGRC"}
+"""By what is scored."""
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+every_search = pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
 
 
-def affine(outputs: int, inputs: int) -> Affine:
-    return Affine(torch.randn(outputs, inputs).double(), torch.randn(outputs).double())
-
-
-def weights(sort: str, seed: int = 0) -> BeamTreeWeights:
-    torch.manual_seed(seed)
-    norm = Affine(torch.randn(SIZE).double(), torch.randn(SIZE).double())
-    cell = GatedCellWeights(affine(4 * SIZE, 2 * SIZE), affine(4 * SIZE, 4 * SIZE), norm)
-    return BeamTreeWeights(cell, ChildrenScore(affine(4, 8), affine(1, 4)) if sort == "children" else affine(1, SIZE))
-
-
-def parameters(own: BeamTreeWeights) -> list[Tensor]:
-    score = [*own.score.hidden, *own.score.score] if isinstance(own.score, ChildrenScore) else own.score
-    return [*own.cell.hidden, *own.cell.gates, *own.cell.norm, *score]
+def network_of(sort: str, seed: int = 0) -> Any:
+    return made(NETWORKS[sort], seed, **({"scored_size": 4} if sort == "children" else {}))
 
 
 def leaves_of(lengths: tuple[int, ...], longer: int = 1) -> Tensor:
     torch.manual_seed(1)
-    return torch.randn(len(lengths), max(lengths, default=0) + longer, SIZE).double()
+    return torch.randn(len(lengths), max(lengths) + longer, SIZE).double()
 
 
-def run(own: BeamTreeWeights, lengths: tuple[int, ...], beam_size: int, **options: Any) -> dict[str, Tensor]:
-    """Encodings, trees and all gradients."""
+def run(network: Any, lengths: tuple[int, ...], beam_size: int, **options: Any) -> dict[str, Tensor]:
+    """Encodings and all gradients."""
+    network.zero_grad()
     leaves = leaves_of(lengths).requires_grad_()
-    tensors = [each.detach().requires_grad_() for each in parameters(own)]
-    found = beam_trees(leaves, torch.tensor(lengths, dtype=torch.int64), _with(own, tensors), beam_size, **options)
-    loss = (found.encoding * torch.cos(torch.arange(found.encoding.numel())).view(found.encoding.shape)).sum()
-    if loss.requires_grad:
-        loss.backward()
-    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in (leaves, *tensors)]
-    named = {f"gradient {number}": each for number, each in enumerate(gradients)}
-    return {"encoding": found.encoding.detach(), **({} if found.joined is None else {"joined": found.joined}), **named}
+    found = beam_trees(leaves, torch.tensor(lengths), network.weights(), beam_size, **options).encoding
+    return with_gradients({"encoding": found}, {"leaves": leaves, **dict(network.named_parameters())})
 
 
-def _with(own: BeamTreeWeights, tensors: list[Tensor]) -> BeamTreeWeights:
-    pairs = [Affine(*pair) for pair in zip(tensors[0::2], tensors[1::2], strict=True)]
-    score = ChildrenScore(*pairs[3:]) if isinstance(own.score, ChildrenScore) else pairs[3]
-    return BeamTreeWeights(GatedCellWeights(*pairs[:3]), score)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
+@every_engine
+@every_search
 def test_equal_tokens_give_the_same_trees_alone_and_in_a_batch(sort: str, soft: bool, engine: SequenceEngine) -> None:
     """Equal pairs have equal scores but for rounding, which depends on how many are computed together."""
-    own = weights(sort)
-    tensors = [each.float() for each in parameters(own)]
-    own = _with(own, tensors)
+    own = network_of(sort).float().weights()
     torch.manual_seed(2)
     lengths = torch.randint(6, 12, (16,))
     leaves = torch.randn(2, SIZE)[torch.randint(0, 2, (16, 12))]
@@ -93,16 +72,14 @@ def exhaustive(leaves: Tensor, own: BeamTreeWeights) -> list[tuple[Tensor, Tenso
     return found
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("sort", ["children", "composed"])
+@every_engine
+@pytest.mark.parametrize("sort", NETWORKS)
 def test_a_beam_that_is_wide_enough_is_exhaustive(sort: str, engine: SequenceEngine) -> None:
     """Four leaves have six orders of compositions."""
     for seed in range(3):
-        own = weights(sort, seed)
-        leaves = leaves_of((4,), longer=0)
-        every = exhaustive(leaves[0], own)
-        assert len(every) == 6
-        log, roots, places = zip(*every, strict=True)
+        own, leaves = network_of(sort, seed).weights(), leaves_of((4,), longer=0)
+        log, roots, places = zip(*exhaustive(leaves[0], own), strict=True)
+        assert len(log) == 6
         probability = torch.stack(log).exp()
         torch.testing.assert_close(probability.sum(), torch.ones(()).double())
         found = beam_trees(leaves, torch.tensor([4]), own, 6, engine=engine, trace=True)
@@ -117,9 +94,9 @@ def test_a_beam_that_is_wide_enough_is_exhaustive(sort: str, engine: SequenceEng
 @pytest.mark.parametrize(("dtype", "sharpness"), [(torch.float32, 60), (torch.float64, 450)])
 def test_gradients_that_vanish_leave_the_others_as_they_are(dtype: torch.dtype, sharpness: int) -> None:
     """The last beam of a sharp search has a probability near 0, and so do its gradients."""
-    own = weights("composed")
-    own = _with(own, [*parameters(own)[:-2], *(sharpness * each for each in own.score)])
-    own = _with(own, [each.to(dtype) for each in parameters(own)])
+    network = network_of("composed").to(dtype)
+    own = network.weights()
+    own = own._replace(score=Affine(*(sharpness * each for each in own.score)))
     leaves, lengths = leaves_of((9, 7)).to(dtype), torch.tensor([9, 7])
     found = []
     for engine in ENGINES:
@@ -131,43 +108,35 @@ def test_gradients_that_vanish_leave_the_others_as_they_are(dtype: torch.dtype, 
     assert torch.full((8,), torch.finfo(dtype).tiny, dtype=dtype).div(2).all(), "small numbers are 0 afterwards"
 
 
-@pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
+@every_search
 def test_noise_changes_the_choices_of_both_engines_alike_and_enters_no_sum(sort: str, soft: bool) -> None:
-    own = weights(sort)
-    arguments = leaves_of((7,)), torch.tensor([7]), own, 2
+    network = network_of(sort)
     encodings = []
     for seed in range(4):
 
         def noise(shape: tuple[int, ...], seed: int = seed) -> Tensor:
             return 9 * torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
-        both = [beam_trees(*arguments, soft=soft, noise=noise, engine=engine).encoding for engine in ENGINES]
-        torch.testing.assert_close(*both)
-        encodings.append(both[0])
+        both = [run(network, (7,), 2, soft=soft, noise=noise, engine=engine) for engine in ENGINES]
+        assert_same(*both, "noise")
+        encodings.append(both[0]["encoding"])
     assert not all(torch.equal(encodings[0], each) for each in encodings)
-    constant = [run(own, (7,), 2, soft=soft, noise=draw) for draw in (None, lambda shape: torch.full(shape, 3.0))]
+    constant = [run(network, (7,), 2, soft=soft, noise=draw) for draw in (None, lambda shape: torch.full(shape, 3.0))]
     assert_same(*constant, "constant noise")
 
 
-@pytest.mark.parametrize(("sort", "soft"), [("children", False), ("composed", False), ("composed", True)])
+@every_search
 def test_dropout_is_drawn_once_for_forward_and_backward(sort: str, soft: bool) -> None:
-    own, lengths = weights(sort), torch.tensor([6, 3])
+    network, lengths = network_of(sort), torch.tensor([6, 3])
     encodings = []
     for grad in (True, False):
         torch.manual_seed(3)
         with torch.set_grad_enabled(grad):
             leaves = leaves_of((6, 3)).requires_grad_(grad)
-            encodings.append(beam_trees(leaves, lengths, own, 2, soft=soft, dropout=0.5).encoding.detach())
+            encodings.append(
+                beam_trees(leaves, lengths, network.weights(), 2, soft=soft, dropout=0.5).encoding.detach()
+            )
     torch.testing.assert_close(*encodings)
-    assert not torch.allclose(encodings[0], beam_trees(leaves_of((6, 3)), lengths, own, 2, soft=soft).encoding)
-    whole = [run(own, (6, 3), 2, soft=soft, dropout=1.0, engine=engine) for engine in ENGINES]
+    assert not torch.allclose(encodings[0], run(network, (6, 3), 2, soft=soft)["encoding"])
+    whole = [run(network, (6, 3), 2, soft=soft, dropout=1.0, engine=engine) for engine in ENGINES]
     assert_same(*whole, "everything dropped")
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_of_equally_likely_pairs_the_first_is_composed(engine: SequenceEngine) -> None:
-    own = weights("children")
-    own = own._replace(score=ChildrenScore(*(Affine(torch.zeros_like(w), b) for w, b in own.score)))
-    found = beam_trees(leaves_of((4,)), torch.tensor([4]), own, 2, engine=engine, trace=True).joined
-    assert found is not None
-    assert found[0].tolist() == [0, 1, 2, 3, 0]

@@ -1,13 +1,11 @@
-"""DIORA: engines, the tree of the largest sum of scores, and its loss of reconstruction."""
+"""DIORA: the tree of the largest sum of scores, and its loss of reconstruction."""
 
 from __future__ import annotations
 
 import torch
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.networks.parsers.diora.equations import (
-    best_parses,
-)
+from treemem.networks.parsers.diora.equations import best_parses
 from treemem.nn import DIORA
 from treemem.schedule.tree_batch import TreeBatch
 

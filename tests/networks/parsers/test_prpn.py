@@ -1,4 +1,4 @@
-"""PRPN: gates of the memory, carried state, padding, batch normalisation, dropout and induced trees."""
+"""PRPN: gates of the memory, batch normalisation, and induced trees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from treemem.data.token_batch import TokenBatch
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError
 from treemem.networks.parsers.prpn.equations import slot_gates
 from treemem.nn import PRPN
 from treemem.trees.induced import tree_from_distances
@@ -35,20 +35,6 @@ def test_a_difference_within_the_resolution_closes_a_slot_in_part() -> None:
     history = torch.tensor([[torch.inf, torch.inf, 0.50, 0.48]]).double()
     gates = slot_gates(history[:, 2:], history, 2, 0.1, hard=True)
     torch.testing.assert_close(gates[0, 1], torch.tensor([1.0, 0.8]).double())
-
-
-def test_padding_has_no_effect() -> None:
-    model = model_of().eval()
-    texts = [[0, 1, 2, 3], [4, 5], [], [3]]
-    state = model(TokenBatch.from_sequences([[1], [2], [3], [4]])).state
-    together = model(TokenBatch.from_sequences(texts).with_state(state))
-    for row, text in enumerate(texts):
-        own = tuple(each[row : row + 1] for each in state)
-        alone = model(TokenBatch.from_sequences([text]).with_state(own))
-        torch.testing.assert_close(together.outputs[row, : len(text)], alone.outputs[0])
-        torch.testing.assert_close(together.root[row], alone.root[0])
-        for ours, theirs in zip(together.state, alone.state, strict=True):
-            torch.testing.assert_close(ours[row], theirs[0])
 
 
 def test_in_training_batch_normalisation_does_not_count_padding() -> None:
@@ -85,39 +71,3 @@ def test_induced_trees_are_read_from_the_distances_after_an_end_of_sentence() ->
         model.embedding.weight[5] = torch.nan
     with pytest.raises(GraphError, match="sequence 0: the distance of token 4"):
         model.induced_trees(TokenBatch.from_sequences(sentences))
-
-
-@pytest.mark.parametrize("name", ["input_dropout", "dropout", "output_dropout", "recurrent_dropout"])
-def test_each_dropout_changes_what_is_computed_in_training_only(name: str) -> None:
-    batch = TokenBatch.from_sequences([[0, 1, 2, 3], [4, 5, 0, 1]])
-    plain, dropping = model_of(), model_of(**{name: 0.5})
-    assert not torch.allclose(dropping(batch).outputs, plain(batch).outputs)
-    torch.testing.assert_close(model_of(**{name: 0.5}).eval()(batch).outputs, model_of().eval()(batch).outputs)
-
-
-def test_a_model_learns_to_copy_the_word_before_the_last() -> None:
-    """Which it must read from its memory or its lookback."""
-    torch.manual_seed(0)
-    model = PRPN(16, WORDS, slots=3, lookback=1, num_layers=1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    text = torch.randint(1, 6, (16, 2)).repeat(1, 3)
-    batch = TokenBatch(text[:, :-1], torch.full((16,), 5))
-    for _ in range(40):
-        logits = model(batch).outputs
-        loss = torch.nn.functional.cross_entropy(logits[:, 2:].flatten(0, 1), text[:, 3:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert float(loss.detach()) < 0.1
-
-
-def test_wrong_options_are_refused() -> None:
-    for options, message in (
-        ({"hidden_size": 7}, "hidden_size=7 must be even: each distance reads half of the hidden layer"),
-        ({"slots": 0}, "slots must be at least 1, not 0"),
-        ({"resolution": 0}, "resolution must be above 0, not 0"),
-        ({"hard": "yes"}, "hard must be True or False"),
-        ({"recurrent_dropout": 2}, "recurrent_dropout must be a probability"),
-    ):
-        with pytest.raises(RecipeError, match=message):
-            PRPN(**{"hidden_size": 8, "vocabulary": WORDS, **options})  # type: ignore[arg-type]

@@ -1,56 +1,35 @@
-"""RRNet: where its transitions come from."""
+"""The Recurrent-Recursive Network: what it is without constituents, and how it reads one."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
+from sequence_networks import SIZE, made, padded_inputs
 
-from treemem.data.token_batch import TokenBatch
-from treemem.errors import GraphError
-from treemem.nn import RRNet
-from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.tree import Tree
-from treemem.trees.vocabulary import Vocabulary
+from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.rrnet.run import run_rrnet
 
-VOCABULARY = Vocabulary(["a", "b", "c"], [("f", 2)])
-LEFT = Tree("f", [Tree("f", [Tree("a"), Tree("b")]), Tree("c")])
-RIGHT = Tree("f", [Tree("a"), Tree("f", [Tree("b"), Tree("c")])])
+NETWORK = made("RRNet", transitions="gold")
 
 
-def rrnet(**options: Any) -> RRNet:
-    torch.manual_seed(0)
-    return RRNet(6, VOCABULARY, policy_size=8, form="leaves", **options)
+@pytest.mark.parametrize("engine", ["naive", "fused"])
+def test_without_constituents_it_is_an_lstm(engine: SequenceEngine) -> None:
+    lstm = torch.nn.LSTM(SIZE, SIZE, batch_first=True).double()
+    lstm.load_state_dict({f"{name}_l0": value for name, value in NETWORK.lstm.state_dict().items()})
+    inputs = padded_inputs((5, 5), SIZE, longer=0)
+    given = torch.tensor([[0, 0, 1, 0, 1, 0, 1, 0, 1]]).expand(2, -1)
+    found = run_rrnet(inputs, torch.tensor([5, 5]), NETWORK.weights(), given=given, engine=engine)
+    _, (hidden, cell) = lstm(inputs)
+    torch.testing.assert_close(found.roots, torch.cat([hidden[0], cell[0]], 1))
 
 
-def test_gold_trees_are_read_and_found_again() -> None:
-    batch = TreeBatch.from_trees([LEFT, RIGHT], VOCABULARY)
-    network = rrnet(transitions="gold")
-    assert not torch.allclose(*network(batch).root)
-    assert [str(tree) for tree in network.induced_trees(batch)] == ["(X (X a b) c)", "(X a (X b c))"]
-    assert network(batch).auxiliary_losses == {}
-    with pytest.raises(GraphError, match="RRNet with transitions='gold' needs trees, not sequences of tokens"):
-        network(TokenBatch.from_sequences([[0, 1]]))
+def test_a_constituent_is_read_like_a_token_from_the_state_before_it() -> None:
+    inputs = padded_inputs((3,), SIZE, longer=0)
 
+    def roots(inputs: torch.Tensor, *actions: int) -> torch.Tensor:
+        lengths = torch.tensor([inputs.shape[1]])
+        return run_rrnet(inputs, lengths, NETWORK.weights(), given=torch.tensor([actions])).roots
 
-def test_a_left_branching_tree_is_read_by_an_lstm() -> None:
-    network = rrnet(transitions="gold")
-    state = None
-    for token in (0, 1, 2):
-        state = network.lstm(network.embedding.weight[None, token], state)
-    assert state is not None
-    torch.testing.assert_close(network(TreeBatch.from_trees([LEFT], VOCABULARY)).root[0], state[0])
-
-
-def test_the_likelihood_of_gold_transitions_is_learned() -> None:
-    batch = TreeBatch.from_trees([LEFT, Tree("f", [Tree("c"), Tree("f", [Tree("b"), Tree("a")])])], VOCABULARY)
-    network = rrnet(transitions="predicted")
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
-    for _ in range(80):
-        loss = network(batch).auxiliary_losses["transitions"].mean
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert float(loss.detach()) < 0.1
-    assert [str(tree) for tree in network.induced_trees(batch)] == ["(X (X a b) c)", "(X c (X b a))"]
+    inner = roots(inputs[:, 1:], 0, 0, 1)
+    again = torch.cat([inputs[:, :1], inner[:, None, :SIZE]], 1)
+    torch.testing.assert_close(roots(inputs, 0, 0, 0, 1, 1), roots(again, 0, 0, 1))

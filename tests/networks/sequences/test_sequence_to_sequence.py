@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from treemem.data.token_batch import TokenBatch
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError
 from treemem.networks.memories.controllers.cells import run_cell
 from treemem.networks.sequences.sequence_to_sequence.beam_search import beam_search
 from treemem.nn import SequenceToSequence
@@ -172,24 +172,7 @@ def test_a_trace_holds_the_strengths_and_actions_of_a_stack() -> None:
     torch.testing.assert_close(read, push[0].clamp(max=1) * trace["value"][0, 0, 0])
 
 
-def test_options_of_the_memory_reach_it() -> None:
-    network = network_of(memory="register", memory_options={"rows": 5}).eval()
-    trace = network(batch_of(([2, 3], [])), trace=True).trace
-    assert trace["memory"].shape[-2:] == (5, 3)
-
-
-def test_wrong_options_and_batches_are_refused() -> None:
-    with pytest.raises(RecipeError, match="cannot be made with"):
-        network_of(memory="register", memory_options={"columns": 5})
-    with pytest.raises(RecipeError, match="set encoder: separate"):
-        network_of(attention="dot")
-    with pytest.raises(RecipeError, match="set attention to"):
-        network_of(encoder="separate", output="pointer")
-    for attention in ("none", "dot"):
-        with pytest.raises(RecipeError, match="bidirectional needs attention"):
-            network_of(encoder="bidirectional", attention=attention)
-    with pytest.raises(RecipeError, match="beam_size"):
-        network_of(beam_size=0)
+def test_examples_without_source_or_target_are_refused() -> None:
     with pytest.raises(GraphError, match="empty source"):
         network_of()(batch_of(([], [2])))
     with pytest.raises(GraphError, match="target"):
