@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from treemem.heads import ClassifierHead, ComparisonHead, EqualityHead, NumberDecoder, RegressionHead, RelationHead
+from treemem.networks import NETWORKS
 from treemem.networks.encoder import Encoder
 from treemem.networks.encoder_output import EncoderOutput, SequenceStates
 from treemem.networks.memories.attention.layer import ReadOnlyMemory
@@ -121,3 +124,11 @@ __all__ = [
     "WordByWordAttention",
     "WordVectors",
 ]
+
+if not TYPE_CHECKING:  # or a type checker would believe in every name
+
+    def __getattr__(name: str) -> Any:
+        """Return a network whose folder registers it and which the list above does not name."""
+        if name not in NETWORKS.names():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return NETWORKS.find(name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from treemem.errors import RecipeError, near_names
@@ -15,29 +17,41 @@ Found = TypeVar("Found")
 class Registry(Generic[Found]):
     """Names to classes that are imported only when asked for.
 
+    The library's own stand in folders of a package, each of which says in its ``__init__.py`` what it has; see
+    :func:`folder_constants`.
+
     Args:
         what: what it holds, for messages.
-        entry_points: group of entry points by which other packages add to it.
-        targets: name to ``"module:attribute"``.
+        package: of the folders, and group of the entry points by which other packages add to it.
+        constant: name to ``"module:attribute"``, relative to the folder.
     """
 
-    def __init__(self, what: str, entry_points: str, targets: Mapping[str, str]) -> None:
+    def __init__(self, what: str, package: str, constant: str) -> None:
         self.what = what
-        self.entry_points = entry_points
-        self._targets: dict[str, str | Found] = dict(targets)
-        self._own = frozenset(targets)
+        self.package = package
+        self.constant = constant
+        self._registered: dict[str, str | Found] = {}
+
+    @cached_property
+    def _own(self) -> dict[str, str]:
+        """The library's names, and where to import from what they stand for."""
+        return {
+            name: f"{folder}.{target}"
+            for folder, targets in folder_constants(self.package, self.constant)
+            for name, target in targets.items()
+        }
 
     def names(self) -> list[str]:
         """All names, those of installed packages included."""
-        return sorted({*self._targets, *self.installed_names()})
+        return sorted({*self._own, *self._registered, *self.installed_names()})
 
     def installed_names(self) -> list[str]:
         """The names that other installed packages add."""
-        return sorted({point.name for point in self._installed()} - set(self._targets))
+        return sorted({point.name for point in self._installed()} - {*self._own, *self._registered})
 
     def registered(self) -> dict[str, str | Found]:
         """The names that were registered in this process, and what they stand for."""
-        return {name: target for name, target in self._targets.items() if name not in self._own}
+        return dict(self._registered)
 
     def register(self, name: str, target: str | Found) -> None:
         """Add a class, or where to import it from (``"module:attribute"``), under a name.
@@ -45,7 +59,7 @@ class Registry(Generic[Found]):
         Raises:
             RecipeError: the name stands for something else.
         """
-        if self._targets.setdefault(name, target) != target:
+        if name in self._own or self._registered.setdefault(name, target) != target:
             raise RecipeError(f"there is a {self.what} {name!r} already; choose another name")
 
     def find(self, name: str) -> Found:
@@ -55,7 +69,7 @@ class Registry(Generic[Found]):
             RecipeError: no such name; the message has the near ones. Or it is of an installed package whose module
                 cannot be imported.
         """
-        target = self._targets.get(name)
+        target = self._own.get(name) or self._registered.get(name)
         if target is None:
             point = next((point for point in self._installed() if point.name == name), None)
             if point is None:
@@ -76,7 +90,19 @@ class Registry(Generic[Found]):
         return target
 
     def _installed(self) -> Sequence[importlib.metadata.EntryPoint]:
-        return tuple(importlib.metadata.entry_points(group=self.entry_points))
+        return tuple(importlib.metadata.entry_points(group=self.package))
+
+
+def folder_constants(package: str, constant: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the folders within a package whose ``__init__.py`` defines a constant, each with its value, by name."""
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    module = importlib.import_module(package)
+    for info in sorted(pkgutil.iter_modules(module.__path__), key=lambda info: info.name):
+        if info.ispkg:
+            folder = f"{package}.{info.name}"
+            value = vars(importlib.import_module(folder)).get(constant)
+            found += folder_constants(folder, constant) if value is None else [(folder, value)]
+    return found
 
 
 def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:

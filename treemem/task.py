@@ -459,26 +459,7 @@ def _as_tensors(targets: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in targets.items()}
 
 
-TASKS: Registry[type[Task]] = Registry(
-    "task",
-    "treemem.tasks",
-    {
-        "equation_verification": "treemem.tasks.equation_verification.task:EquationVerification",
-        "logical_inference": "treemem.tasks.logical_inference.task:LogicalInference",
-        "listops": "treemem.tasks.listops.task:ListOps",
-        "table_classes": "treemem.tasks.table.task:TableClasses",
-        "table_regression": "treemem.tasks.table.task:TableRegression",
-        "table_labels": "treemem.tasks.table.task:TableLabels",
-        "table_nodes": "treemem.tasks.table.nodes:TableNodes",
-        "transduction": "treemem.tasks.transduction.task:Transduction",
-        "formal_languages": "treemem.tasks.formal_languages.task:FormalLanguages",
-        "learning_to_execute": "treemem.tasks.learning_to_execute.task:LearningToExecute",
-        "language_modeling": "treemem.tasks.language_modeling.task:LanguageModeling",
-        "entailment": "treemem.tasks.entailment.task:Entailment",
-        "reading": "treemem.tasks.reading.task:Reading",
-        "sentiment": "treemem.tasks.sentiment.task:Sentiment",
-    },
-)
+TASKS: Registry[type[Task]] = Registry("task", "treemem.tasks", "TASKS")
 
 
 def task_folder(name: str) -> Path | None:

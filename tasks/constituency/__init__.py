@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
-from treemem.tasks.constituency.evaluation import TreeScore, evaluate_trees, induce_trees, score_trees
+from typing import TYPE_CHECKING
+
+from treemem.registry import lazy_attributes
+
+if TYPE_CHECKING:
+    from treemem.tasks.constituency.evaluation import TreeScore, evaluate_trees, induce_trees, score_trees
 
 __all__ = ["TreeScore", "evaluate_trees", "induce_trees", "score_trees"]
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "TreeScore": "evaluation",
+        "evaluate_trees": "evaluation",
+        "induce_trees": "evaluation",
+        "score_trees": "evaluation",
+    },
+)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treemem.registry import lazy_attributes
-from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
-from treemem.tasks.equation_verification.readers import (
-    BadRecord,
-    EquationFile,
-    equation_vocabulary,
-    read_equations,
-    read_published,
-)
 
 if TYPE_CHECKING:
     from treemem.tasks.equation_verification.data import EquationDataOptions
+    from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
+    from treemem.tasks.equation_verification.readers import (
+        BadRecord,
+        EquationFile,
+        equation_vocabulary,
+        read_equations,
+        read_published,
+    )
     from treemem.tasks.equation_verification.task import EquationVerification
 
 __all__ = [
@@ -29,4 +29,19 @@ __all__ = [
     "read_published",
 ]
 
-__getattr__ = lazy_attributes(__name__, {"EquationDataOptions": "data", "EquationVerification": "task"})
+TASKS = {"equation_verification": "task:EquationVerification"}
+"""What this folder registers: the name of a task, and its class."""
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "BadRecord": "readers",
+        "EquationDataOptions": "data",
+        "EquationFile": "readers",
+        "EquationVerification": "task",
+        "PUBLISHED_FIGURES": "published",
+        "equation_vocabulary": "readers",
+        "read_equations": "readers",
+        "read_published": "readers",
+    },
+)

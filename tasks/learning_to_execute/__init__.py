@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from treemem.tasks.learning_to_execute.data import ProgramDataOptions
-from treemem.tasks.learning_to_execute.task import LearningToExecute
+from typing import TYPE_CHECKING
+
+from treemem.registry import lazy_attributes
+
+if TYPE_CHECKING:
+    from treemem.tasks.learning_to_execute.data import ProgramDataOptions
+    from treemem.tasks.learning_to_execute.task import LearningToExecute
 
 __all__ = ["LearningToExecute", "ProgramDataOptions"]
+
+TASKS = {"learning_to_execute": "task:LearningToExecute"}
+"""What this folder registers: the name of a task, and its class."""
+
+__getattr__ = lazy_attributes(__name__, {"LearningToExecute": "task", "ProgramDataOptions": "data"})

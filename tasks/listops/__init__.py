@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treemem.registry import lazy_attributes
-from treemem.tasks.listops.generation.evaluation import evaluate_expressions
-from treemem.tasks.listops.generation.generator import ListOpsDistribution
-from treemem.tasks.listops.published import PUBLISHED_FIGURES
-from treemem.tasks.listops.readers import read_listops
 
 if TYPE_CHECKING:
     from treemem.tasks.listops.data import ListOpsDataOptions
+    from treemem.tasks.listops.generation.evaluation import evaluate_expressions
+    from treemem.tasks.listops.generation.generator import ListOpsDistribution
+    from treemem.tasks.listops.published import PUBLISHED_FIGURES
+    from treemem.tasks.listops.readers import read_listops
     from treemem.tasks.listops.task import ListOps
 
 __all__ = [
@@ -23,4 +23,17 @@ __all__ = [
     "read_listops",
 ]
 
-__getattr__ = lazy_attributes(__name__, {"ListOps": "task", "ListOpsDataOptions": "data"})
+TASKS = {"listops": "task:ListOps"}
+"""What this folder registers: the name of a task, and its class."""
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "ListOps": "task",
+        "ListOpsDataOptions": "data",
+        "ListOpsDistribution": "generation.generator",
+        "PUBLISHED_FIGURES": "published",
+        "evaluate_expressions": "generation.evaluation",
+        "read_listops": "readers",
+    },
+)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treemem.registry import lazy_attributes
-from treemem.tasks.logical_inference.generation.generator import generate_logic
-from treemem.tasks.logical_inference.generation.relations import RELATIONS, relations, truth_tables
-from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
-from treemem.tasks.logical_inference.readers import LogicPairs, read_logic, read_logic_folder
 
 if TYPE_CHECKING:
     from treemem.tasks.logical_inference.data import LogicDataOptions
+    from treemem.tasks.logical_inference.generation.generator import generate_logic
+    from treemem.tasks.logical_inference.generation.relations import RELATIONS, relations, truth_tables
+    from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
+    from treemem.tasks.logical_inference.readers import LogicPairs, read_logic, read_logic_folder
     from treemem.tasks.logical_inference.task import LogicalInference
 
 __all__ = [
@@ -27,4 +27,21 @@ __all__ = [
     "truth_tables",
 ]
 
-__getattr__ = lazy_attributes(__name__, {"LogicDataOptions": "data", "LogicalInference": "task"})
+TASKS = {"logical_inference": "task:LogicalInference"}
+"""What this folder registers: the name of a task, and its class."""
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "LogicDataOptions": "data",
+        "LogicPairs": "readers",
+        "LogicalInference": "task",
+        "PUBLISHED_FIGURES": "published",
+        "RELATIONS": "generation.relations",
+        "generate_logic": "generation.generator",
+        "read_logic": "readers",
+        "read_logic_folder": "readers",
+        "relations": "generation.relations",
+        "truth_tables": "generation.relations",
+    },
+)

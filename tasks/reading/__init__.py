@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from treemem.tasks.reading.data import ReadingDataOptions
-from treemem.tasks.reading.task import Reading
+from typing import TYPE_CHECKING
+
+from treemem.registry import lazy_attributes
+
+if TYPE_CHECKING:
+    from treemem.tasks.reading.data import ReadingDataOptions
+    from treemem.tasks.reading.task import Reading
 
 __all__ = ["Reading", "ReadingDataOptions"]
+
+TASKS = {"reading": "task:Reading"}
+"""What this folder registers: the name of a task, and its class."""
+
+__getattr__ = lazy_attributes(__name__, {"Reading": "task", "ReadingDataOptions": "data"})

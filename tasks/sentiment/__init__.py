@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from treemem.registry import lazy_attributes
-from treemem.tasks.sentiment.published import PUBLISHED_FIGURES
-from treemem.tasks.sentiment.readers import format_sentiment, read_treebank, read_word_vectors
 
 if TYPE_CHECKING:
     from treemem.tasks.sentiment.data import SentimentDataOptions
+    from treemem.tasks.sentiment.published import PUBLISHED_FIGURES
+    from treemem.tasks.sentiment.readers import format_sentiment, read_treebank, read_word_vectors
     from treemem.tasks.sentiment.task import Sentiment
 
 __all__ = [
@@ -21,4 +21,17 @@ __all__ = [
     "read_word_vectors",
 ]
 
-__getattr__ = lazy_attributes(__name__, {"SentimentDataOptions": "data", "Sentiment": "task"})
+TASKS = {"sentiment": "task:Sentiment"}
+"""What this folder registers: the name of a task, and its class."""
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "PUBLISHED_FIGURES": "published",
+        "Sentiment": "task",
+        "SentimentDataOptions": "data",
+        "format_sentiment": "readers",
+        "read_treebank": "readers",
+        "read_word_vectors": "readers",
+    },
+)

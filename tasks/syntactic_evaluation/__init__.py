@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from treemem.tasks.syntactic_evaluation.generation.templates import template_pairs
-from treemem.tasks.syntactic_evaluation.readers import read_pairs
-from treemem.tasks.syntactic_evaluation.scoring import ConstructionScore, score_pairs
+from typing import TYPE_CHECKING
+
+from treemem.registry import lazy_attributes
+
+if TYPE_CHECKING:
+    from treemem.tasks.syntactic_evaluation.generation.templates import template_pairs
+    from treemem.tasks.syntactic_evaluation.readers import read_pairs
+    from treemem.tasks.syntactic_evaluation.scoring import ConstructionScore, score_pairs
 
 __all__ = ["ConstructionScore", "read_pairs", "score_pairs", "template_pairs"]
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "ConstructionScore": "scoring",
+        "read_pairs": "readers",
+        "score_pairs": "scoring",
+        "template_pairs": "generation.templates",
+    },
+)

@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
-from treemem.tasks.table.data import TableDataOptions
-from treemem.tasks.table.from_table import task_from_table
-from treemem.tasks.table.nodes import TableNodes
-from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression
+from typing import TYPE_CHECKING
+
+from treemem.registry import lazy_attributes
+
+if TYPE_CHECKING:
+    from treemem.tasks.table.data import TableDataOptions
+    from treemem.tasks.table.from_table import task_from_table
+    from treemem.tasks.table.nodes import TableNodes
+    from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression
 
 __all__ = ["TableClasses", "TableDataOptions", "TableLabels", "TableNodes", "TableRegression", "task_from_table"]
+
+TASKS = {
+    "table_classes": "task:TableClasses",
+    "table_regression": "task:TableRegression",
+    "table_labels": "task:TableLabels",
+    "table_nodes": "nodes:TableNodes",
+}
+"""What this folder registers: the name of a task, and its class."""
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "TableClasses": "task",
+        "TableDataOptions": "data",
+        "TableLabels": "task",
+        "TableNodes": "nodes",
+        "TableRegression": "task",
+        "task_from_table": "from_table",
+    },
+)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from treemem.tasks.transduction.data import TransductionDataOptions
-from treemem.tasks.transduction.task import Transduction
+from typing import TYPE_CHECKING
+
+from treemem.registry import lazy_attributes
+
+if TYPE_CHECKING:
+    from treemem.tasks.transduction.data import TransductionDataOptions
+    from treemem.tasks.transduction.task import Transduction
 
 __all__ = ["Transduction", "TransductionDataOptions"]
+
+TASKS = {"transduction": "task:Transduction"}
+"""What this folder registers: the name of a task, and its class."""
+
+__getattr__ = lazy_attributes(__name__, {"Transduction": "task", "TransductionDataOptions": "data"})

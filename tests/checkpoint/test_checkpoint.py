@@ -144,7 +144,7 @@ def test_a_packaged_model_is_found_by_name_after_a_folder_of_that_name_and_can_b
 def test_a_task_of_an_interactive_session_needs_no_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interactive = type("Interactive", (MoreX,), {"__module__": "__main__", "name": "interactive"})
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
-    monkeypatch.setattr(TASKS, "_targets", {**TASKS._targets, "interactive": interactive})
+    monkeypatch.setattr(TASKS, "_registered", {**TASKS._registered, "interactive": interactive})
     assert "interactive" not in checkpoint.pretrained_names()
     assert "listops/small" in recipe_names()
     assert treemem.load(saved).task.name == "more_x"

@@ -191,7 +191,7 @@ def test_a_file_with_own_networks_can_be_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(NETWORKS, "_targets", dict(NETWORKS._targets))
+    monkeypatch.setattr(NETWORKS, "_registered", dict(NETWORKS._registered))
     (tmp_path / "own_networks_of_a_test.py").write_text(
         "from treemem.networks import NETWORKS\nfrom treemem.nn import TreeRNN\n"
         "class Mine(TreeRNN):\n    pass\nNETWORKS.register('Mine', Mine)\n"

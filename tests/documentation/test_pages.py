@@ -26,7 +26,7 @@ OTHERS = [
 @pytest.fixture(autouse=True)
 def _in_a_folder_and_with_tasks_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(TASKS, "_targets", dict(TASKS._targets))
+    monkeypatch.setattr(TASKS, "_registered", dict(TASKS._registered))
 
 
 @pytest.mark.parametrize("page", [*MODELS, *OTHERS])

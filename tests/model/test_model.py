@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,30 @@ def toy_model() -> Model:
     return Model(MoreX(), NetworkConfig("KindSum", {"hidden_size": 4}))
 
 
-def test_a_registry_imports_its_targets_when_they_are_asked_for() -> None:
-    registry: Registry[type] = Registry("thing", "treemem.none", {"dict": "builtins:dict", "missing": "no.module:x"})
-    assert registry.names() == ["dict", "missing"]
-    assert registry.find("dict") is dict
+def test_a_folder_registers_itself_and_is_imported_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "things/__init__.py": "",
+        "things/wing/__init__.py": "",
+        "things/wing/first/__init__.py": "THINGS = {'First': 'layer:First'}",
+        "things/wing/first/layer.py": "class First: pass",
+        "things/wing/second/__init__.py": "THINGS = {'Second': 'missing:Second'}",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    registry: Registry[type] = Registry("thing", "things", "THINGS")
+    assert registry.names() == ["First", "Second"]
+    assert registry.find("First").__module__ == "things.wing.first.layer"
     with pytest.raises(ModuleNotFoundError):
-        registry.find("missing")
+        registry.find("Second")
+    with pytest.raises(RecipeError, match="there is a thing 'First' already"):
+        registry.register("First", dict)
+    registry.register("Third", dict)
+    assert registry.registered() == {"Third": dict}
+    assert registry.find("Third") is dict
 
 
 def test_an_unknown_name_lists_the_near_ones_or_all() -> None:

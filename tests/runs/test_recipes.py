@@ -155,7 +155,7 @@ def test_a_network_whose_types_only_checkers_see_and_one_made_by_a_function_are_
         assert torch.linspace(0, 1, hidden_size).tolist()[0] == 0
         return KindSum(hidden_size, vocabulary)
 
-    monkeypatch.setattr(NETWORKS, "_targets", {**NETWORKS._targets, "Late": Late, "made": made})
+    monkeypatch.setattr(NETWORKS, "_registered", {**NETWORKS._registered, "Late": Late, "made": made})
     for name, size in (("Late", 3), ("made", 4)):
         networks = {"a": {"network": name, "options": {"hidden_size": size}}}
         assert parse_recipe(content(networks=networks)).networks["a"].options == {"hidden_size": size}

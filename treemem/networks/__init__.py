@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from treemem.errors import RecipeError, near_names, quoted
-from treemem.registry import Registry
+from treemem.registry import Registry, folder_constants
 from treemem.trees.tokens import TokenForm
 
 if TYPE_CHECKING:
@@ -83,84 +83,30 @@ class NetworkTable(dict[str, NetworkConfig]):
         raise RecipeError(f"no network {name!r}{hint}")
 
 
-NETWORKS: Registry[Callable[..., nn.Module]] = Registry(
-    "network",
-    "treemem.networks",
-    {
-        name: f"treemem.nn:{name}"
-        for name in (
-            "TreeRNN",
-            "TreeLSTM",
-            "ChildSumTreeLSTM",
-            "TreeCell",
-            "StackTreeRNN",
-            "StackTreeLSTM",
-            "RNN",
-            "LSTM",
-            "MemoryRNN",
-            "OrderedMemory",
-            "ONLSTM",
-            "Transformer",
-            "UniversalTransformer",
-            "EfficientBeamTreeGRC",
-            "BeamTreeGRC",
-            "GumbelTreeLSTM",
-            "CRvNN",
-            "DIORA",
-            "SPINN",
-            "DisjointTreeLSTM",
-            "RRNet",
-            "SequenceToSequence",
-            "LanguageModel",
-            "PRPN",
-            "WordByWordAttention",
-            "AttentiveReader",
-            "ImpatientReader",
-            "DeepLSTMReader",
-        )
-    },
-)
+NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network", "treemem.networks", "NETWORKS")
+_WINGS = ("trees", "parsers", "sequences", "memories", "pairs")
 
 
 def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
     """Return all networks under the names of the tables, as a task offers those it does not configure.
 
-    After those of the library come those of installed packages, under the names of their entry points.
-
-    The options are the defaults, but for a Universal Transformer that normalises first (it stays at chance otherwise),
-    and for numbers of heads and chunk sizes that divide ``hidden_size``.
+    They are the ``ROWS`` of the networks' folders: a name to the network, with options that
+    are not at their defaults. An option with several values
+    gets the first one that divides ``hidden_size``. After the networks of the library come those of installed packages,
+    under the names of their entry points.
     """
-    size = {"hidden_size": hidden_size}
-    stack = {**size, "stack_size": 5}
-    heads = {**size, "num_heads": next(count for count in (8, 5, 4, 2, 1) if hidden_size % count == 0)}
-    chunk_size = next(count for count in (10, 8, 5, 4, 2, 1) if hidden_size % count == 0)
-    return {
-        "Tree-RNN": NetworkConfig("TreeRNN", size),
-        "Tree-RNN+stack": NetworkConfig("StackTreeRNN", {**stack, "no_op": False}),
-        "Tree-RNN+stack+no-op": NetworkConfig("StackTreeRNN", {**stack, "no_op": True}),
-        "Tree-LSTM": NetworkConfig("TreeLSTM", size),
-        "Tree-LSTM+stack": NetworkConfig("StackTreeLSTM", {**stack, "normalize": False, "no_op": False}),
-        "Tree-LSTM+stack+normalize": NetworkConfig("StackTreeLSTM", {**stack, "normalize": True, "no_op": False}),
-        "Tree-LSTM+stack+normalize+no-op": NetworkConfig("StackTreeLSTM", {**stack, "normalize": True, "no_op": True}),
-        "Child-Sum Tree-LSTM": NetworkConfig("ChildSumTreeLSTM", size),
-        "TreeCell": NetworkConfig("TreeCell", size),
-        "Ordered Memory": NetworkConfig("OrderedMemory", size),
-        "Ordered Memory, Tree-RNN cell": NetworkConfig("OrderedMemory", {**size, "cell": "rnn"}),
-        "ON-LSTM": NetworkConfig("ONLSTM", {**size, "chunk_size": chunk_size, "num_layers": 1}),
-        "EBT-GRC": NetworkConfig("EfficientBeamTreeGRC", size),
-        "BT-GRC": NetworkConfig("BeamTreeGRC", size),
-        "BT-GRC, OneSoft": NetworkConfig("BeamTreeGRC", {**size, "top_k": "onesoft"}),
-        "Gumbel Tree-LSTM": NetworkConfig("GumbelTreeLSTM", size),
-        "CRvNN": NetworkConfig("CRvNN", size),
-        "DIORA": NetworkConfig("DIORA", size),
-        "SPINN": NetworkConfig("SPINN", size),
-        "SPINN, gold transitions": NetworkConfig("SPINN", {**size, "transitions": "gold", "tracker_size": 0}),
-        "RL-SPINN": NetworkConfig("SPINN", {**size, "transitions": "reinforced"}),
-        "Disjoint Tree-LSTM": NetworkConfig("DisjointTreeLSTM", size),
-        "RRNet": NetworkConfig("RRNet", size),
-        "RNN": NetworkConfig("RNN", size),
-        "LSTM": NetworkConfig("LSTM", size),
-        "Transformer": NetworkConfig("Transformer", {**heads, "num_layers": 4}),
-        "Universal Transformer": NetworkConfig("UniversalTransformer", {**heads, "num_steps": 6, "norm_first": True}),
-        **{name: NetworkConfig(name, size) for name in NETWORKS.installed_names()},
+    rows: dict[str, str | tuple[str, dict[str, Any]]] = {}
+    for wing in _WINGS:
+        of_wing = dict(row for _, own in folder_constants(f"{__name__}.{wing}", "ROWS") for row in own.items())
+        rows |= {name: of_wing[name] for name in sorted(of_wing)}
+    rows |= {name: name for name in NETWORKS.installed_names()}
+    pairs = {name: (row, {}) if isinstance(row, str) else row for name, row in rows.items()}
+    return {name: NetworkConfig(network, _at(hidden_size, options)) for name, (network, options) in pairs.items()}
+
+
+def _at(hidden_size: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {
+        name: next(divisor for divisor in value if hidden_size % divisor == 0) if isinstance(value, tuple) else value
+        for name, value in options.items()
     }
+    return {"hidden_size": hidden_size, **chosen}

@@ -205,7 +205,7 @@ def test_rows_without_all_seeds_tell_so_and_are_listed(
 def test_a_network_of_ones_own_takes_part_when_it_is_registered(
     tiny: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(NETWORKS._targets, "Mine", LSTM)
+    monkeypatch.setitem(NETWORKS._registered, "Mine", LSTM)
     with_own = dataclasses.replace(tiny, own=["Mine"])
     monkeypatch.setattr(queue, "comparison_parts", lambda networks: {"listops": with_own if networks else tiny})
     monkeypatch.setattr(comparison, "comparison_parts", queue.comparison_parts)

@@ -1,1 +1,3 @@
 """Stacks, queues, deques, registers and attention, and the controllers that use them."""
+
+NETWORKS = {"MemoryRNN": "memory_rnn:MemoryRNN"}

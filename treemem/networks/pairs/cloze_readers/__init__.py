@@ -1,1 +1,7 @@
 """Cloze readers."""
+
+NETWORKS = {
+    "AttentiveReader": "layer:AttentiveReader",
+    "ImpatientReader": "layer:ImpatientReader",
+    "DeepLSTMReader": "layer:DeepLSTMReader",
+}

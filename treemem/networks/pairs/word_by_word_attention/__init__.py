@@ -1,1 +1,3 @@
 """Word by word attention."""
+
+NETWORKS = {"WordByWordAttention": "layer:WordByWordAttention"}

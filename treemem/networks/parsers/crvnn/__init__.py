@@ -1,1 +1,4 @@
 """Continuous recursion: every token gives way to its right neighbour with a probability, which composes both."""
+
+NETWORKS = {"CRvNN": "layer:CRvNN"}
+ROWS = {"CRvNN": "CRvNN"}

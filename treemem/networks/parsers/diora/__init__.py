@@ -1,1 +1,4 @@
 """DIORA: an inside and an outside pass over all binary trees of a sequence."""
+
+NETWORKS = {"DIORA": "layer:DIORA"}
+ROWS = {"DIORA": "DIORA"}

@@ -1,1 +1,4 @@
 """Trees chosen pair by pair with the straight-through Gumbel-softmax, composed by a Tree-LSTM."""
+
+NETWORKS = {"GumbelTreeLSTM": "layer:GumbelTreeLSTM"}
+ROWS = {"Gumbel Tree-LSTM": "GumbelTreeLSTM"}

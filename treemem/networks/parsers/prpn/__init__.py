@@ -1,1 +1,3 @@
 """Prpn."""
+
+NETWORKS = {"PRPN": "layer:PRPN"}

@@ -1,1 +1,4 @@
 """Rrnet."""
+
+NETWORKS = {"RRNet": "layer:RRNet"}
+ROWS = {"RRNet": "RRNet"}

@@ -1,1 +1,3 @@
 """Language model."""
+
+NETWORKS = {"LanguageModel": "layer:LanguageModel"}

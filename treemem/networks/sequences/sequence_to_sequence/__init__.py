@@ -1,1 +1,3 @@
 """Sequence to sequence."""
+
+NETWORKS = {"SequenceToSequence": "layer:SequenceToSequence"}

@@ -1,1 +1,4 @@
 """Child sum tree lstm."""
+
+NETWORKS = {"ChildSumTreeLSTM": "layer:ChildSumTreeLSTM"}
+ROWS = {"Child-Sum Tree-LSTM": "ChildSumTreeLSTM"}

@@ -1,1 +1,7 @@
 """Stack tree rnn."""
+
+NETWORKS = {"StackTreeRNN": "layer:StackTreeRNN"}
+ROWS = {
+    "Tree-RNN+stack": ("StackTreeRNN", {"stack_size": 5, "no_op": False}),
+    "Tree-RNN+stack+no-op": ("StackTreeRNN", {"stack_size": 5, "no_op": True}),
+}

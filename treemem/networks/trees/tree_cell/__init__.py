@@ -1,1 +1,4 @@
 """Tree cell."""
+
+NETWORKS = {"TreeCell": "layer:TreeCell"}
+ROWS = {"TreeCell": "TreeCell"}

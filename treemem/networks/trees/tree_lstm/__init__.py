@@ -1,1 +1,4 @@
 """Tree lstm."""
+
+NETWORKS = {"TreeLSTM": "layer:TreeLSTM"}
+ROWS = {"Tree-LSTM": "TreeLSTM"}

@@ -1,1 +1,4 @@
 """Tree rnn."""
+
+NETWORKS = {"TreeRNN": "layer:TreeRNN"}
+ROWS = {"Tree-RNN": "TreeRNN"}
