@@ -65,7 +65,7 @@ def networks_on_the_device() -> Iterator[list[str]]:
 def _own_registries_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for registry in (TASKS, NETWORKS):
-        monkeypatch.setattr(registry, "_targets", dict(registry._targets))
+        monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
 
 class BatchFirst(torch.nn.Module):
