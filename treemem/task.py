@@ -9,9 +9,8 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError,
 from treemem.metrics.accuracy import class_scores
 from treemem.metrics.calibration import least_loss_temperature
 from treemem.metrics.score import Monitor, PublishedFigure, Score
+from treemem.model_output import Answer, ModelOutput, Verdict
 from treemem.networks import NetworkConfig, NetworkTable
 from treemem.records import read_records
 from treemem.registry import Registry
@@ -40,64 +40,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-
-class ModelOutput(NamedTuple):
-    """What a model makes of a batch.
-
-    Attributes:
-        outputs: of the head.
-        encoded: of the encoder: a :class:`~treemem.nn.EncoderOutput`, or a tensor of encodings.
-    """
-
-    outputs: Any
-    encoded: Any
-
-    @property
-    def auxiliary_losses(self) -> Mapping[str, SumCount]:
-        """The encoder's auxiliary losses by name."""
-        return getattr(self.encoded, "auxiliary_losses", None) or {}
-
-    @property
-    def state(self) -> Any:
-        """What the encoder carries on to the next batch of a stream; None if nothing."""
-        return getattr(self.encoded, "state", None)
-
-
-class Answer(NamedTuple):
-    """What a model says about one example.
-
-    Attributes:
-        prediction: a class, a number, a text or a list of these, as JSON can hold; None if the output is not a number.
-        probability: of the prediction; None if the task has none.
-    """
-
-    prediction: Any
-    probability: float | None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a test without a network says about one example.
-
-    Attributes:
-        verdict: ``"true"``, ``"false"`` or ``"undecided"``.
-        witness: values of the variables for which the example is false, if they are known.
-    """
-
-    verdict: str
-    witness: Mapping[str, float] | None = None
-
-    @property
-    def label(self) -> int | None:
-        """1 or 0; None if undecided."""
-        return {"true": 1, "false": 0}.get(self.verdict)
-
-    @property
-    def point(self) -> str | None:
-        """The witness as text, such as ``"x = 2, y = 3"``."""
-        if not self.witness:
-            return None
-        return ", ".join(f"{name} = {value:.6g}" for name, value in self.witness.items())
+__all__ = ["TASKS", "Answer", "ClassificationTask", "ModelOutput", "Task", "Verdict", "task_folder", "task_folders"]
 
 
 class Task(ABC):

@@ -37,6 +37,7 @@ from treemem.checkpoint.files import (
     with_manifest,
     write_checkpoint,
 )
+from treemem.checkpoint.pretrained import is_pretrained_name, pretrained_folder, pretrained_names
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
 from treemem.hub_client import HubAddress
@@ -45,11 +46,10 @@ from treemem.networks import NetworkConfig
 from treemem.plain_data import plain_data
 from treemem.plain_yaml import dump_yaml, load_yaml
 from treemem.records import json_line, replacing
-from treemem.task import TASKS, Task, task_folder, task_folders
+from treemem.task import TASKS, Task
 from treemem.trees.vocabulary import Vocabulary
 
 FORMAT = 1
-_PRETRAINED = "pretrained"
 _FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 __all__ = [
@@ -173,38 +173,6 @@ def load_pretrained(name: str = "equation_verification", *, device: str | torch.
     if folder is None or not folder.exists():
         raise CheckpointError(f"no trained model {name!r} comes with treemem; train one, and load its folder")
     return load(folder, device=device)
-
-
-def pretrained_names() -> list[str]:
-    """Return the names of the trained models that come with tasks: ``"TASK"`` and ``"TASK/MODEL"``."""
-    return [
-        task + place.name.removeprefix(_PRETRAINED).replace("_", "/", 1)
-        for task, folder in task_folders().items()
-        for place in sorted(folder.glob(f"{_PRETRAINED}*"))
-    ]
-
-
-def is_pretrained_name(path: str | os.PathLike[str]) -> bool:
-    """Return whether :func:`load` takes ``path`` for the name of a model that comes with a task.
-
-    A checkpoint or a run in a folder of that name is taken before it.
-    """
-    name, folder = os.fspath(path), Path(path)
-    if name.partition("/")[0] not in TASKS.names() or is_checkpoint(folder) or RunFolder(folder).has_run():
-        return False
-    packaged = pretrained_folder(name)
-    return packaged is not None and packaged.is_dir()
-
-
-def pretrained_folder(name: str) -> Path | None:
-    """Return the folder of the trained model of a name, which may be absent; None for a task that is in no file.
-
-    Raises:
-        RecipeError: no task of that name.
-    """
-    task, _, model = name.partition("/")
-    folder = task_folder(task)
-    return None if folder is None else folder / (f"{_PRETRAINED}_{model}" if model else _PRETRAINED)
 
 
 def save(path: str | os.PathLike[str], model: Model, *, overwrite: bool = False) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,68 +23,36 @@ from treemem.engines.cell import (
     leaf_states,
 )
 from treemem.engines.formulas import Formula, Weights, cut_formulas, split_formulas
-from treemem.engines.printer.printed import PrintedCell, parameter_of
+from treemem.engines.level_library import (
+    ARITY,
+    GRADIENTS,
+    PAIR,
+    PROBLEM,
+    PRODUCT,
+    SOURCE,
+    NotNative,
+    check_native,
+    compiled,
+    integers,
+    row_functions,
+)
+from treemem.engines.printer.printed import parameter_of
 from treemem.engines.printer.symbolic import StepError
-from treemem.native import TYPE_NAMES, Printed, native_library, why_not_native
 from treemem.native.blas import product_function
 from treemem.native.large_pages import empty_rows
 from treemem.native.run import NativeRun, Tensors
 from treemem.native.run import run_native as run_under_autograd
 from treemem.native.second_derivative import graph_is_retained
-from treemem.native.structures import Filled, Structure, structured_library
+from treemem.native.structures import Filled
 from treemem.schedule.schedule import GIVEN, Schedule
 
-_SOURCE = Path(__file__).with_name("levels.cpp")
 _ROWS_PER_THREAD = 32  # of a level, on average; fewer gain little, and waiting costs much where cores are busy
 _MOST_STATES, _MOST_PRODUCTS = 4, 12
 _MOST_CHILDREN = 128  # of a node; tracing takes longer with each
 
 
-# A product of the rows of one arity: rows of inputs a node; how many of the inputs come first that depend on more than
-# the row's own features; the set of weights of each kind, or null if all use the first; weights [sets, outputs, inputs]
-# and biases; values [rows * copies, outputs], null without a backward pass; their gradient, null if it takes the place
-# of the values; functions that make the inputs of a row, and add their gradient to those of what they are made of;
-# the bias with what each label's features add to the values, [sets, labels, copies, outputs], or null; its gradient.
-_PRODUCT = Structure(
-    "PRODUCT",
-    "int64_t copies, outputs, inputs, from_below",
-    "int64_t *set_of_kind",
-    "REAL *weight, *bias, *values, *gradient, *d_weight, *d_bias",
-    "void *gather, *spread",
-    "REAL *of_labels, *d_of_labels",
-)
-# The rows of one arity: their step; factors of dropouts [rows, num_masked], or null; what it learns, [num_learned], and
-# its gradient, [threads, num_learned].
-_ARITY = Structure(
-    "ARITY",
-    "int64_t arity, rows, num_products",
-    "Product *products",
-    "void *forward, *backward",
-    "REAL *mask, *learned, *d_learned",
-    "int64_t num_scratch, num_masked, num_learned",
-)
-# All rows: segments [segments, 5] of begin, end, kind, arity and first child, from the lowest up; states [rows, width];
-# features of the leaf rows and of the inner rows, null if there are none; label of each inner row, if there is one row
-# of features for each label, else null.
-_PROBLEM = Structure(
-    "PROBLEM",
-    "int64_t num_rows, num_leaves, num_given, num_levels, num_arities, num_states, num_threads, hidden_size",
-    "int64_t num_labels",
-    "int64_t *segments, *segments_of_level, *child, *widths, *num_features, *label",
-    "void *gemm",
-    "Arity *arities",
-    "REAL **states, **features",
-)
-# Gradients: of states from outside, [rows, width], or null; of the leaf rows that no segment has and of features, null
-# if they are not wanted; and memory for those of rows, as planned, [..., sum of widths].
-_GRADIENTS = Structure("GRADIENTS", "REAL **states, **given, **features, *rows, *spilled")
-
 _logger = logging.getLogger(__name__)
 _told: set[str] = set()
-
-
-class NotNative(Exception):
-    """Why the C++ cannot run: words that can follow a colon."""
 
 
 def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: Features) -> State:
@@ -116,7 +82,7 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     given = [each for each in schedule.leaf_segments if each.kind == GIVEN or not (is_split and leaf_products(split))]
     of_leaves = leaf_inputs if len(given) < len(schedule.leaf_segments) else None
     read = (of_leaves, inner_inputs if isinstance(inner_inputs, torch.Tensor) else None)
-    _check([*(each for each in read if each is not None), *own.parameters()])
+    check_native([*(each for each in read if each is not None), *own.parameters()])
     leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in given])
     if len(schedule.levels) < 2 and len(given) == len(schedule.leaf_segments):
         return leaves
@@ -148,7 +114,7 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     features = of_leaves, feature_rows(inner_inputs)
     tensors = _Tensors(features, leaves, {name: parameter_of(own, name) for name in names}, weights, of_labels)
     flat = [None if each is None else each.contiguous() for each in tensors.flat()]
-    _check([each for each in flat if each is not None])
+    check_native([each for each in flat if each is not None])
     run = _Run(formulas, schedule, tensors, label)
     run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in flat)
     return dict(zip(leaves, run_under_autograd(run, *flat), strict=True))
@@ -180,12 +146,6 @@ def _products_of_labels(
                 inputs = product.of_features(vectors).expand(len(weight), -1, -1)
                 found[arity, at] = torch.baddbmm(bias[:, None], inputs, weight[:, :, product.from_below :].mT)
     return found
-
-
-def _check(tensors: Sequence[torch.Tensor]) -> None:
-    reason = why_not_native(tensors)
-    if reason is not None:
-        raise NotNative(reason)
 
 
 class _Tensors(NamedTuple):
@@ -229,18 +189,6 @@ def _kinds(cell: Any, schedule: Schedule) -> dict[int, list[int]]:
     return {arity: [kind for own, kind in found if own == arity] for arity, _ in found}
 
 
-def _compiled(source: Path | Printed, like: torch.Tensor) -> Any:
-    if product_function(like.dtype) is None:
-        raise NotNative("torch exports no matrix product to C++")
-    if isinstance(source, Printed):
-        library = native_library(source, [like], f"REAL={TYPE_NAMES[like.dtype]}")
-    else:
-        library = structured_library(source, [like], _PRODUCT, _ARITY, _PROBLEM, _GRADIENTS)
-    if library is None:
-        raise NotNative("compiling failed, as a warning has said")
-    return library
-
-
 class _Run(NativeRun):
     """One run, from its forward to its backward pass.
 
@@ -264,7 +212,7 @@ class _Run(NativeRun):
         self.train = False
         self.tensors = tensors
         self._dtype = first.dtype
-        self._library: Any = _compiled(_SOURCE, first)
+        self._library: Any = compiled(SOURCE, first)
         self._formulas = formulas
         self._widths = [int(np.prod(value.shape[1:])) for value in tensors.leaves.values()]
         self._num_given, self._hidden_size = len(first), first.shape[-1]
@@ -273,7 +221,7 @@ class _Run(NativeRun):
             [each for each in level.segments if each.arity in formulas and each.kind != GIVEN]
             for level in schedule.levels
         ]
-        self._segments_of_level = _integers([len(level) for level in levels])
+        self._segments_of_level = integers([len(level) for level in levels])
         segments = np.fromiter(chain.from_iterable(chain.from_iterable(levels)), np.int64).reshape(-1, 5)
         self._segments = torch.from_numpy(segments)
         sizes, arities = segments[:, 1] - segments[:, 0], segments[:, 3]
@@ -281,14 +229,14 @@ class _Run(NativeRun):
         num_kinds = int(segments[:, 2].max()) + 1
         self._sets = {
             arity: [
-                None if sets is None else _integers([sets.get(kind, 0) for kind in range(num_kinds)])
+                None if sets is None else integers([sets.get(kind, 0) for kind in range(num_kinds)])
                 for _, sets in each.weights
             ]
             for arity, each in formulas.items()
         }
         self._label = None if label is None else label.contiguous()
         self._num_labels = 0 if tensors.features[1] is None or label is None else len(tensors.features[1])
-        self._num_features = _integers([0 if each is None else each.shape[1] for each in tensors.features])
+        self._num_features = integers([0 if each is None else each.shape[1] for each in tensors.features])
         threads = int(sizes[arities > 0].sum()) // (_ROWS_PER_THREAD * max(1, len(levels) - 1))
         self._num_threads = max(1, min(torch.get_num_threads(), threads))
 
@@ -343,7 +291,7 @@ class _Run(NativeRun):
         try:
             rows = [empty_rows(states[0], size, sum(self._widths)) for size in sizes]
             outside = [None if each is None else each.to(self._dtype).contiguous() for each in incoming]
-            gradients = _GRADIENTS(
+            gradients = GRADIENTS(
                 **{"states": outside, "given": list(found.leaves.values()), "features": found.features},
                 **dict(zip(("rows", "spilled"), rows, strict=True)),
             )
@@ -365,20 +313,20 @@ class _Run(NativeRun):
         given = None if kept is None else iter(kept)
         arities = []
         for arity, formula in self._formulas.items():
-            functions, vectors = _functions(formula.printed, self._dtype)
+            functions, vectors = row_functions(formula.printed, self._dtype)
             mask = self._mask(arity, formula.printed.dropouts, states[0])
             learned = None
             if formula.printed.learned:
                 learned = torch.cat([tensors.learned[name].flatten() for name in formula.printed.learned])
                 self._d_learned[arity] = learned.new_zeros(self._num_threads, len(learned))
             products = [
-                self._product(arity, at, tensors, found, given) | {name: functions[f"{name}{at}"] for name in _PAIR}
+                self._product(arity, at, tensors, found, given) | {name: functions[f"{name}{at}"] for name in PAIR}
                 for at in range(len(formula.weights))
             ]
             arities.append(
-                _ARITY(
+                ARITY(
                     **{"arity": arity, "rows": self._rows[arity], "num_products": len(products)},
-                    **{"products": [_PRODUCT(**each) for each in products], "mask": mask, "learned": learned},
+                    **{"products": [PRODUCT(**each) for each in products], "mask": mask, "learned": learned},
                     **{name: functions[name] for name in ("forward", "backward")},
                     d_learned=self._d_learned.get(arity),
                     num_scratch=vectors * self._hidden_size,
@@ -386,12 +334,12 @@ class _Run(NativeRun):
                     num_learned=0 if learned is None else len(learned),
                 )
             )
-        return _PROBLEM(
+        return PROBLEM(
             **{"num_rows": self._num_rows, "num_leaves": self._num_leaves, "num_given": self._num_given},
             **{"num_levels": len(self._segments_of_level), "num_arities": len(arities), "num_states": len(states)},
             **{"num_threads": self._num_threads, "hidden_size": self._hidden_size, "child": self._child},
             **{"segments": self._segments, "segments_of_level": self._segments_of_level, "arities": arities},
-            **{"states": states, "widths": _integers(self._widths), "num_features": self._num_features},
+            **{"states": states, "widths": integers(self._widths), "num_features": self._num_features},
             **{"features": tensors.features, "gemm": product_function(self._dtype)},
             **{"label": self._label, "num_labels": self._num_labels},
         )
@@ -450,53 +398,37 @@ class GrowingRows:
         formula = formulas[arity].printed
         maps = [[each.detach().contiguous() for each in weights[key]] for key, _ in formulas[arity].weights]
         learned = [parameter_of(cell, name).detach().flatten() for name in formula.learned]
-        _check([*states.values(), *chain(*maps), *learned, *([] if features is None else [features])])
-        functions, vectors = _functions(formula, first.dtype)
+        check_native([*states.values(), *chain(*maps), *learned, *([] if features is None else [features])])
+        functions, vectors = row_functions(formula, first.dtype)
         unused = dict.fromkeys(("set_of_kind", "values", "gradient", "d_weight", "d_bias", "of_labels", "d_of_labels"))
         products = [
-            _PRODUCT(
+            PRODUCT(
                 **{"copies": product.copies, "outputs": len(bias[0]), "inputs": weight.shape[2], "weight": weight},
                 **{"bias": bias, "from_below": product.from_below, **unused},
-                **{name: functions[f"{name}{at}"] for name in _PAIR},
+                **{name: functions[f"{name}{at}"] for name in PAIR},
             )
             for at, (product, (weight, bias)) in enumerate(zip(formula.products, maps, strict=True))
         ]
-        of_arity = _ARITY(
+        of_arity = ARITY(
             **{"arity": arity, "rows": num_inner, "num_products": len(products), "products": products},
             **{name: functions[name] for name in ("forward", "backward")},
             **{"mask": None, "num_masked": 0, "num_scratch": vectors * first.shape[-1]},
             **{"learned": torch.cat(learned) if learned else None, "d_learned": None, "num_learned": 0},
         )
-        self._num_leaves, self._arity, self._library = len(first) - num_inner, arity, _compiled(_SOURCE, first)
-        self._segment = _integers([0] * 5)
+        self._num_leaves, self._arity, self._library = len(first) - num_inner, arity, compiled(SOURCE, first)
+        self._segment = integers([0] * 5)
         fixed = {
             **{"num_rows": len(first), "num_leaves": self._num_leaves, "num_given": self._num_leaves, "num_levels": 1},
             **{"num_arities": 1, "arities": [of_arity], "num_states": len(states), "states": list(states.values())},
-            **{"hidden_size": first.shape[-1], "widths": _integers([each[0].numel() for each in states.values()])},
-            **{"features": [None, features], "num_features": _integers([0, width]), "child": child},
-            **{"segments": self._segment, "segments_of_level": _integers([1]), "gemm": product_function(first.dtype)},
+            **{"hidden_size": first.shape[-1], "widths": integers([each[0].numel() for each in states.values()])},
+            **{"features": [None, features], "num_features": integers([0, width]), "child": child},
+            **{"segments": self._segment, "segments_of_level": integers([1]), "gemm": product_function(first.dtype)},
             **{"label": None, "num_labels": 0},
         }
-        self._problems = [_PROBLEM(**fixed, num_threads=1 + at) for at in range(torch.get_num_threads())]
+        self._problems = [PROBLEM(**fixed, num_threads=1 + at) for at in range(torch.get_num_threads())]
 
     def compute(self, begin: int, end: int) -> None:
         """Fill in the states of the rows ``begin`` to ``end - 1``, which read earlier ones."""
-        self._segment.copy_(_integers([begin, end, 0, self._arity, (begin - self._num_leaves) * self._arity]))
+        self._segment.copy_(integers([begin, end, 0, self._arity, (begin - self._num_leaves) * self._arity]))
         threads = min(len(self._problems), max(1, (end - begin) // _ROWS_PER_THREAD))
         self._library.forward(self._problems[threads - 1])
-
-
-_PAIR = ("gather", "spread")
-
-
-def _integers(values: Sequence[int]) -> torch.Tensor:
-    return torch.from_numpy(np.array(values, np.int64))
-
-
-@cache
-def _functions(printed: PrintedCell, dtype: torch.dtype) -> tuple[dict[str, int], int]:
-    """Where the functions of a printed cell are, and how many vectors they need."""
-    library, vectors = _compiled(printed.source, torch.empty(0, dtype=dtype)), ctypes.c_int64()
-    library.count_scratch(ctypes.byref(vectors))
-    names = ["forward", "backward", *(f"{name}{at}" for at in range(len(printed.products)) for name in _PAIR)]
-    return {name: ctypes.cast(library[f"{name}_row"], ctypes.c_void_p).value or 0 for name in names}, vectors.value

@@ -99,10 +99,15 @@ class Structure:
         filled.values, filled.arrays = values, arrays
         return filled
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields, in order."""
+        return tuple(self._fields)
+
     def tuple_of(self, first: str, last: str | None = None) -> Any:
         """Return a type of named tuples of the fields from ``first`` to ``last``; by default to the end."""
-        names = [*self._fields]
-        return namedtuple("Fields", names[names.index(first) : None if last is None else names.index(last) + 1])
+        end = None if last is None else self.names.index(last) + 1
+        return namedtuple("Fields", self.names[self.names.index(first) : end])
 
     def _address(self, name: str, kind: str, value: Any) -> int:
         if value is None:

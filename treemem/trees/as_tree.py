@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from treemem.errors import GraphError, shown
+from treemem.errors import GraphError, ParseError, shown
 from treemem.trees.number_text import number_text
 from treemem.trees.other_forms import other_form
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Tree, bridge_to
 
 _LABEL_FIELDS = ("label", "type", "name", "op")
 _CHILDREN_FIELDS = ("children", "args")
@@ -90,6 +90,28 @@ def as_tree(data: object, *, number: str | None = None) -> Tree:
         children = [done.pop() for _ in node.children]
         done.append(Tree(node.label, children, node.value))
     return done.pop()
+
+
+def trees_of(items: Iterable[Any], labels: Sequence[str] | None, parse: Callable[[str], Tree]) -> Iterator[Tree]:
+    """Yield the trees of items in the forms that :meth:`treemem.Forest.from_trees` takes."""
+    for place, item in enumerate(items):
+        if isinstance(item, Tree):
+            yield item
+            continue
+        try:
+            if hasattr(item, "in_degrees"):
+                if labels is None:
+                    raise GraphError("a DGLGraph needs labels: the texts that its node field 'label' indexes")
+                found = bridge_to("dgl").forest_from_dgl(item, labels)
+                if not len(found):
+                    raise GraphError("the graph holds no tree")
+                yield from found
+            else:
+                yield parse(item) if isinstance(item, str) else as_tree(item)
+        except ParseError as error:
+            raise error.at(place + 1) from error
+        except GraphError as error:
+            raise GraphError(f"item {place}: {error}") from error
 
 
 def has_label(item: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from treemem.errors import GraphError, ParseError, shown
-from treemem.trees.as_tree import as_tree
+from treemem.errors import GraphError, shown
+from treemem.trees.as_tree import trees_of
 from treemem.trees.forest_arrays import (
     ForestArrays,
     check_nodes,
@@ -26,7 +26,7 @@ from treemem.trees.forest_arrays import (
 from treemem.trees.forest_files import load_arrays, read_parquet, save_arrays, write_parquet
 from treemem.trees.postorder import PostorderTrees, concatenated_ranges, offsets, read_only
 from treemem.trees.token_layout import TokenForm, TokenSequences, punctuation, write_tokens
-from treemem.trees.tree import Tree, bridge_to, tree_from_postorder
+from treemem.trees.tree import Tree, tree_from_postorder
 
 if TYPE_CHECKING:
     from treemem.trees.text_forms import TextForm
@@ -35,28 +35,6 @@ VECTOR = "vector"
 """The name in ``node_data`` of the row that a node has in ``Forest.vectors``."""
 SEQUENCE = "Sequence"
 """The label of the root of a flat tree, whose leaves are the tokens of a sequence."""
-
-
-def _trees_of(items: Iterable[Any], labels: Sequence[str] | None, parse: Callable[[str], Tree]) -> Iterator[Tree]:
-    """Yield the trees of items in the forms that :meth:`Forest.from_trees` takes."""
-    for place, item in enumerate(items):
-        if isinstance(item, Tree):
-            yield item
-            continue
-        try:
-            if hasattr(item, "in_degrees"):
-                if labels is None:
-                    raise GraphError("a DGLGraph needs labels: the texts that its node field 'label' indexes")
-                found = bridge_to("dgl").forest_from_dgl(item, labels)
-                if not len(found):
-                    raise GraphError("the graph holds no tree")
-                yield from found
-            else:
-                yield parse(item) if isinstance(item, str) else as_tree(item)
-        except ParseError as error:
-            raise error.at(place + 1) from error
-        except GraphError as error:
-            raise GraphError(f"item {place}: {error}") from error
 
 
 class Forest(PostorderTrees):
@@ -135,35 +113,12 @@ class Forest(PostorderTrees):
         """
         if not isinstance(trees, Iterable) or isinstance(trees, (str, Mapping)):
             raise GraphError(f"a list of trees is needed, not {shown(trees)}; put a single tree in a list")
+        from treemem.trees.postorder_nodes import forest_of_nodes, tree_nodes
         from treemem.trees.text_forms import TextReader
 
         reader = TextReader(text)
-        table: dict[str, int] = {}
-        label: list[int] = []
-        arity: list[int] = []
-        value: list[float | None] = []
-        begin = [0]
-        for tree in _trees_of(trees, labels, reader.parse):
-            nodes, pending = [], [tree]
-            while pending:
-                node = pending.pop()
-                nodes.append(node)
-                pending.extend(node.children)
-            nodes.reverse()
-            label.extend([table.setdefault(node.label, len(table)) for node in nodes])
-            arity.extend([len(node.children) for node in nodes])
-            value.extend([node.value for node in nodes])
-            begin.append(len(label))
-        has_values = any(number is not None for number in value)
-        forest = cls(
-            tuple(table),
-            np.array(label, np.int32),
-            np.array(arity, np.int32),
-            np.array(begin, np.int64),
-            np.array(value, np.float64) if has_values else None,
-            checked_data("node_data", node_data, len(label)),
-            checked_data("tree_data", tree_data, len(begin) - 1),
-        )
+        forest = forest_of_nodes(map(tree_nodes, trees_of(trees, labels, reader.parse)))
+        forest = forest.with_data(node_data=node_data, tree_data=tree_data)
         reader.check_brackets(forest)
         return forest
 
@@ -393,16 +348,7 @@ class Forest(PostorderTrees):
         pointer, child = self.children()
         part_root = child[concatenated_ranges(pointer[root], self.arity[root])]
         size = self.subtree_size()[part_root]
-        return Forest(
-            self.labels,
-            self.label[keep],
-            self.arity[keep],
-            offsets(size),
-            None if self.value is None else self.value[keep],
-            {name: array[keep] for name, array in self.node_data.items()},
-            {name: np.repeat(array, num_parts, axis=0) for name, array in self.tree_data.items()},
-            self.vectors,
-        )
+        return self._part(np.repeat(np.arange(len(self)), num_parts), keep, offsets(size))
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Sequence[str]]) -> Forest:

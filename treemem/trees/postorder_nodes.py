@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treemem.trees.forest import Forest
+from treemem.trees.postorder import offsets
 from treemem.trees.tree import Tree
 
 Node = tuple[str, int, "float | None"]
@@ -17,7 +17,13 @@ Node = tuple[str, int, "float | None"]
 
 def tree_nodes(tree: Tree) -> list[Node]:
     """The nodes of a tree."""
-    return [(node.label, len(node.children), node.value) for node in tree.postorder()]
+    nodes, pending = [], [tree]
+    while pending:
+        node = pending.pop()
+        nodes.append((node.label, len(node.children), node.value))
+        pending.extend(node.children)
+    nodes.reverse()
+    return nodes
 
 
 def forest_of_nodes(trees: Iterable[Sequence[Node]]) -> Forest:
@@ -31,19 +37,22 @@ def forest_of_nodes(trees: Iterable[Sequence[Node]]) -> Forest:
         >>> [str(tree) for tree in forest]
         ['(Add x 2)', 'x']
     """
-    trees = list(trees)
     number = _Numbers()
-    size = np.array([len(nodes) for nodes in trees], np.int64)
-    begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
-    nodes = itertools.chain.from_iterable(trees)
-    place: NDArray[np.int64] = np.fromiter(map(number.__getitem__, nodes), np.int64, int(begin[-1]))
+    size: list[int] = []
+
+    def all_nodes() -> Iterator[Node]:
+        for nodes in trees:
+            size.append(len(nodes))
+            yield from nodes
+
+    place: NDArray[np.int64] = np.fromiter(map(number.__getitem__, all_nodes()), np.int64)
     labels = {label: index for index, label in enumerate(dict.fromkeys(label for label, _, _ in number))}
     label = np.array([labels[label] for label, _, _ in number], np.int32)
     arity = np.array([arity for _, arity, _ in number], np.int32)
     value = None
     if any(value is not None for _, _, value in number):
         value = np.array([value for _, _, value in number], np.float64)[place]
-    return Forest(tuple(labels), label[place], arity[place], begin, value)
+    return Forest(tuple(labels), label[place], arity[place], offsets(size), value)
 
 
 class _Numbers(dict[Node, int]):

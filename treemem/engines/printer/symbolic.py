@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from treemem.engines.printer.operations import OF_ATEN
 from treemem.engines.printer.program import Node, Place, Program, in_order
+from treemem.engines.printer.views import FILLED, REFUSED, VIEWS, at_index
 
 Symbols = NDArray[np.int64]
 """``node.number * (D + 1) + position + 1``; for a node without positions, ``node.number * (D + 1)``."""
@@ -369,10 +370,10 @@ class SymbolicRun(TorchDispatchMode):
         return found
 
     def _aten_slice_backward(self, shape: Any, g: Any, size: Any, dim: int, begin: int, end: int, step: int) -> Symbols:
-        return self._put(g, shape, _at(dim, len(shape), slice(begin, end, step)))
+        return self._put(g, shape, at_index(dim, len(shape), slice(begin, end, step)))
 
     def _aten_select_backward(self, shape: Any, g: Any, size: Any, dim: int, at: int) -> Symbols:
-        return self._put(g, shape, _at(dim, len(shape), at))
+        return self._put(g, shape, at_index(dim, len(shape), at))
 
     def _put(self, values: Any, shape: Any, where: Any) -> Symbols:
         found = np.full(shape, self._constant(0.0))
@@ -410,55 +411,3 @@ def _line() -> str:
         frame = frame.f_back
     file, number = frame.f_code.co_filename, frame.f_lineno
     return f" ({Path(file).name}, line {number}: {linecache.getline(file, number).strip()})"
-
-
-def _at(dim: int, ndim: int, what: Any) -> tuple[Any, ...]:
-    index: list[Any] = [slice(None)] * ndim
-    index[dim] = what
-    return tuple(index)
-
-
-def _split(shape: Any, x: Any, sizes: Any, dim: int = 0) -> list[Any]:
-    bounds = np.cumsum(sizes)[:-1] if isinstance(sizes, (list, tuple)) else range(sizes, x.shape[dim], sizes)
-    return np.split(x, list(bounds), dim)
-
-
-def _reshaped(shape: Any, x: Any, *_: Any, **__: Any) -> Any:
-    return np.reshape(x, shape)
-
-
-def _same(shape: Any, x: Any, *_: Any, **__: Any) -> Any:
-    return x
-
-
-VIEWS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _reshaped),
-    **dict.fromkeys(("clone", "detach", "alias", "contiguous"), _same),
-    "expand": lambda shape, x, *_, **__: np.broadcast_to(x, shape),
-    "permute": lambda shape, x, dims: x.transpose(dims),
-    "transpose": lambda shape, x, a, b: x.swapaxes(a, b),
-    "t": lambda shape, x: x.T,
-    "slice": lambda shape, x, dim=0, begin=None, end=None, step=1: x[_at(dim, x.ndim, slice(begin, end, step))],
-    "select": lambda shape, x, dim, at: x[_at(dim, x.ndim, at)],
-    "cat": lambda shape, xs, dim=0: np.concatenate([each for each in xs if np.ndim(each) == len(shape)], dim),
-    "stack": lambda shape, xs, dim=0: np.stack(xs, dim),
-    "unbind": lambda shape, x, dim=0: list(np.moveaxis(x, dim, 0)),
-    "split_with_sizes": _split,
-    **dict.fromkeys(("split", "unsafe_split"), _split),
-    "roll": lambda shape, x, shifts, dims: np.roll(x, shifts, dims),
-    "repeat": lambda shape, x, sizes: np.tile(x, sizes),
-    "flip": lambda shape, x, dims: np.flip(x, dims),
-}
-
-REFUSED = {
-    "_local_scalar_dense": "it decides by the numbers in a tensor",
-    "addmm": "it multiplies by a matrix",
-    **dict.fromkeys(("rand_like", "randn_like", "bernoulli", "rand", "randn"), "it draws random numbers"),
-}
-
-FILLED: dict[str, Callable[..., float]] = {
-    **dict.fromkeys(("full", "full_like", "new_full"), lambda *args: args[-1]),
-    **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), lambda *_: 0.0),
-    **dict.fromkeys(("ones", "ones_like", "new_ones"), lambda *_: 1.0),
-    "scalar_tensor": lambda value: value,
-}

@@ -17,22 +17,17 @@ from treemem.networks.memories.controllers.cell_trace import TRACE_AXES, stacked
 from treemem.networks.memories.controllers.cells import (
     GRUCell,
     LSTMCell,
-    MemoryCell,
     StackedCells,
     StepCell,
     VanillaCell,
     run_cell,
 )
-from treemem.networks.memories.memory import (
-    DoublyLinkedList,
-    Memory,
-    NeuralDeque,
-    NeuralQueue,
-    NeuralStack,
-    SuperpositionStack,
-)
+from treemem.networks.memories.controllers.memory_cell import MemoryCell
+from treemem.networks.memories.memory import Memory
 from treemem.networks.memories.nondeterministic_stack.layer import NondeterministicStack
 from treemem.networks.memories.registers.layer import RegisterMemory
+from treemem.networks.memories.strength.layer import NeuralDeque, NeuralQueue, NeuralStack
+from treemem.networks.memories.superposition.layer import DoublyLinkedList, SuperpositionStack
 from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.trees.vocabulary import Vocabulary
 

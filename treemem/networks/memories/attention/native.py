@@ -48,8 +48,3 @@ class AttendedRows(ControlledMemory):
         (rows,) = tensors
         weights = empty_rows(rows, sum(sizes), rows.shape[1])
         return {"most_rows": rows.shape[1], "lengths": self._lengths, "rows": rows, "weights": weights}, ()
-
-    def gradients(
-        self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> dict[str, torch.Tensor]:
-        return {"rows": torch.zeros_like(tensors[0])}

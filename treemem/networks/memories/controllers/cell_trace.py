@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from treemem.networks.memories.controllers.cells import MemoryCell, StepCell, run_cell
+from treemem.networks.memories.controllers.cells import StepCell, run_cell
+from treemem.networks.memories.controllers.memory_cell import MemoryCell
 
 TRACE_AXES: Mapping[str, tuple[str, ...]] = {
     "strength": ("sequences", "tokens", "items"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, starmap, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -102,7 +102,7 @@ class MemorySource(NamedTuple):
     Attributes:
         file: includes ``controller.h``.
         fields: what it reads and writes, its ``Fields``.
-        gradients: of what it is made of, its ``MemoryGradients``, in this order.
+        gradients: those of the memory's tensors in order, its ``MemoryGradients``.
     """
 
     file: Path
@@ -128,23 +128,14 @@ class ControlledMemory:
     ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
         """Return the fields of the source, and those of their tensors that are results: what the memory has become.
 
+        The results are what the first of its tensors have become.
+
         Args:
             tensors: contiguous.
             sizes: how many sequences each step has.
             keeps: whether there may be a backward pass. It does not read the results.
         """
         return {}, ()
-
-    def gradients(
-        self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> dict[str, torch.Tensor]:
-        """Return where the C++ writes the gradient of each tensor.
-
-        Args:
-            tensors: as given to :meth:`begin`.
-            of_results: the gradients of its results.
-        """
-        return {}
 
 
 class ControllerRun(NamedTuple):
@@ -357,7 +348,8 @@ class _Run(NativeRun):
             firsts = (own.hidden, own.cell, own.read)
             d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
             d_blocks, d_controls = torch.empty_like(own.blocks), torch.empty_like(own.controls)
-            of_memory = self._memory.gradients(tensors, d_others[3:])
+            of_memory = [*starmap(own_gradient, zip_longest(d_others[3:], tensors))]
+            of_source = self._memory.source.gradients
             d_hidden, d_cell, d_read = d_firsts
             filled = _GRADIENTS(
                 states=d_states,
@@ -368,7 +360,14 @@ class _Run(NativeRun):
                 blocks=d_blocks,
                 controls=d_controls,
             )
-            self._call("backward", numbers, own, fields, filled, self._memory.source.gradients(**of_memory))
+            self._call(
+                "backward",
+                numbers,
+                own,
+                fields,
+                filled,
+                of_source(**dict(zip(of_source.names, of_memory, strict=True))),
+            )
             to_input = d_blocks[:, : len(of_input)]
             to_state = d_blocks[:, own.blocks.shape[1] - len(own.of_state) :]
             return [
@@ -378,7 +377,7 @@ class _Run(NativeRun):
                 to_state.t() @ of_step_before(own.hidden, own.states, self._sizes),
                 to_input.t() @ of_step_before(own.read, own.reads, self._sizes),
                 *(d_controls.t() @ own.states, d_controls.sum(0)),
-                *of_memory.values(),
+                *of_memory,
             ]
 
     def _call(self, name: str, numbers: torch.Tensor, own: Any, fields: Mapping[str, Any], *gradients: Any) -> None:

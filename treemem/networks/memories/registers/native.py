@@ -10,7 +10,7 @@ import torch
 
 from treemem.native.large_pages import empty_rows
 from treemem.native.structures import Structure
-from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource, own_gradient
+from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource
 
 
 class RegisterForm(NamedTuple):
@@ -80,9 +80,3 @@ class Registers(ControlledMemory):
         last = state.clone(memory_format=torch.contiguous_format)
         kept = empty_rows(state, sum(sizes) if keeps else 0, state.shape[1])
         return {**self._form._asdict(), "first": state, "read_only": read_only, "last": last, "all": kept}, (last,)
-
-    def gradients(
-        self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> dict[str, torch.Tensor]:
-        state, read_only = tensors
-        return {"state": own_gradient(of_results[0], state), "read_only": torch.zeros_like(read_only)}

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from treemem.native.large_pages import empty_rows
 from treemem.native.structures import Structure
-from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource, own_gradient
+from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource
 from treemem.networks.memories.strength.equations import End
 
 
@@ -83,12 +83,6 @@ class Strengths(ControlledMemory):
             "all_strengths": strengths,
         }
         return fields, (*last,)
-
-    def gradients(
-        self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> dict[str, torch.Tensor]:
-        strengths, items = map(own_gradient, of_results, tensors)
-        return {"strengths": strengths, "items": items}
 
 
 def with_room(strength: torch.Tensor, items: torch.Tensor, below: int, above: int) -> tuple[torch.Tensor, torch.Tensor]:

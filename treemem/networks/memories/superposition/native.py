@@ -11,7 +11,7 @@ import torch
 
 from treemem.native.large_pages import empty_rows
 from treemem.native.structures import Structure
-from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource, own_gradient, run_known
+from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource, run_known
 
 
 class Superposition(ControlledMemory):
@@ -76,11 +76,6 @@ class Superposition(ControlledMemory):
             "stacks": empty_rows(stacks, starts[-1], size),
         }
         return fields, (last,)
-
-    def gradients(
-        self, tensors: Sequence[torch.Tensor], of_results: Sequence[torch.Tensor | None]
-    ) -> dict[str, torch.Tensor]:
-        return {"stacks": own_gradient(of_results[0], tensors[0])}
 
 
 def stack_readouts(

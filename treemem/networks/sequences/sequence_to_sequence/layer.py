@@ -19,7 +19,8 @@ from treemem.networks.encoder import Encoder
 from treemem.networks.encoder_output import EncoderOutput
 from treemem.networks.memories.attention.layer import AttentionForm, ReadOnlyMemory, pointer_logits
 from treemem.networks.memories.controllers.cell_trace import TRACE_AXES, stacked_traces, traced_run
-from treemem.networks.memories.controllers.cells import MemoryCell, MemoryCellState, StepCell, run_cell
+from treemem.networks.memories.controllers.cells import StepCell, run_cell
+from treemem.networks.memories.controllers.memory_cell import MemoryCell, MemoryCellState
 from treemem.networks.memories.memory import Memory
 from treemem.networks.memories.memory_rnn import CellName, MemoryName, named_cell, named_memories
 from treemem.networks.recorded_options import RecordedOptions
