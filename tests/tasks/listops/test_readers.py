@@ -59,20 +59,33 @@ def test_an_empty_file_holds_no_tree_and_a_missing_one_is_named(tmp_path: Path) 
         read_listops(tmp_path / "none.tsv")
 
 
+LINE, RECORD = "a digit from 0 to 9", "label<TAB>tree, or fields of these names"
+
+
 @pytest.mark.parametrize(
     ("line", "problem", "expected"),
     [
         (f"8\t{NINE}", "the label is 8, and the expression comes to 9", "the label 9, or another expression"),
-        (f"10\t{NINE}", "the label is '10'", "a digit from 0 to 9, in label<TAB>tree"),
-        (f"\t{NINE}", "the label is missing", "a digit from 0 to 9"),
+        (f"10\t{NINE}", "the label is '10'", LINE),
+        (f"\t{NINE}", "the label is missing", LINE),
         (NINE, f"a single column, '{NINE}'", "label<TAB>tree"),
         (f"9\t{NINE}\t9", "3 parts between tabs", "label<TAB>tree"),
         ("9\t[MAX 2 9", "the list '[MAX' of column 1 is not closed", "an argument or ']'"),
-        ("9\t( ( [MAX 2 ) 9 ) ] )", "2 '(' before '[MAX', whose list has 2 arguments", "3: one for each"),
+        ({"label": 9, "text": NINE}, "no tree", RECORD),
+        ({"tree": NINE, "id": 3}, "no label", RECORD),
+        ({"label": 9, "tree": ["[MAX", 2, 9]}, "the tree is ['[MAX', 2, 9]", "a text such as [MAX 2 9 ]"),
+        ({"label": True, "tree": "1"}, "the label is True", LINE),
+        ({"label": ""}, "no tree", RECORD),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, line: str, problem: str, expected: str) -> None:
-    path = write(tmp_path, f"9\t{NINE}\n\n0\t{ZERO}\n{line}\n5\t[MAX\n")
+def test_a_wrong_line_or_record_is_named(
+    tmp_path: Path, line: str | dict[str, object], problem: str, expected: str
+) -> None:
+    if isinstance(line, dict):
+        right = json.dumps({"label": 9, "tree": NINE})
+        path = write(tmp_path, f"{right}\n\n{right}\n{json.dumps(line)}", "file.jsonl")
+    else:
+        path = write(tmp_path, f"9\t{NINE}\n\n0\t{ZERO}\n{line}\n5\t[MAX\n")
     with pytest.raises(ParseError) as caught:
         read_listops(path)
     assert (caught.value.source, caught.value.line) == (str(path), 4)
@@ -96,24 +109,6 @@ def test_the_first_of_several_wrong_lines_is_named(tmp_path: Path) -> None:
         with pytest.raises(ParseError) as caught:
             read_listops(path)
         assert caught.value.line == 2
-
-
-@pytest.mark.parametrize(
-    ("record", "problem", "expected"),
-    [
-        ({"label": 9, "text": NINE}, "no tree", "label<TAB>tree, or fields of these names"),
-        ({"tree": NINE, "id": 3}, "no label", "label<TAB>tree, or fields of these names"),
-        ({"label": 9, "tree": ["[MAX", 2, 9]}, "the tree is ['[MAX', 2, 9]", "a text such as [MAX 2 9 ]"),
-        ({"label": True, "tree": "1"}, "the label is True", "a digit from 0 to 9"),
-        ({"label": ""}, "no tree", "label<TAB>tree, or fields of these names"),
-    ],
-)
-def test_a_wrong_record_is_named(tmp_path: Path, record: dict[str, object], problem: str, expected: str) -> None:
-    path = write(tmp_path, json.dumps({"label": 9, "tree": NINE}) + "\n" + json.dumps(record), "file.jsonl")
-    with pytest.raises(ParseError) as caught:
-        read_listops(path)
-    assert (caught.value.source, caught.value.line, caught.value.problem) == (str(path), 2, problem)
-    assert caught.value.expected.startswith(expected)
 
 
 @pytest.mark.parametrize(

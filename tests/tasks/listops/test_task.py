@@ -13,7 +13,7 @@ from treemem.predict import TreePredictor
 from treemem.runs import evaluate, fit, parse_recipe
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
 from treemem.tasks.listops.task import GroupBy, length_bin, num_tokens
-from treemem.trees import Forest, parse_listops
+from treemem.trees import Forest
 from treemem.trees.listops import ListOpsForm
 
 TASK, NARY = ListOps(), ListOps(form="nary")
@@ -91,21 +91,6 @@ def test_records_have_the_number_that_groups_count_and_not_the_bin() -> None:
         task = ListOps(group_by=group_by)
         (record,) = task.records_of(Forest.from_trees([task.parse(TEXTS[0])], tree_data={"label": [9]}))
         assert record == {"label": 9, "tree": TEXTS[0], group_by: number}
-
-
-@pytest.mark.parametrize(
-    ("tree_data", "problem"),
-    [
-        ({"label": [10]}, r'labels \(tree_data\["label"\]\) must be a digit.* not 10$'),
-        ({"label": ["true"]}, "must be a digit, or .* not 'true'$"),
-        ({"label": [7], "split": ["dev"]}, r"tree_data\[\"split\"\] holds 'dev'"),
-    ],
-)
-def test_labels_and_splits_that_mean_nothing_are_refused(tree_data: dict[str, object], problem: str) -> None:
-    with pytest.raises(RecipeError, match=problem):
-        TASK.examples(Forest.from_trees([parse_listops("7")], tree_data=tree_data))  # type: ignore[arg-type]
-    unlabelled = TASK.examples(Forest.from_trees([parse_listops("7")]))
-    assert (unlabelled.labelled.any(), unlabelled.split) == (False, None)
 
 
 def test_more_arguments_than_the_operators_take_are_refused_before_training() -> None:

@@ -24,7 +24,6 @@ from treemem.schedule import TreeBatch
 from treemem.task import task_folder
 from treemem.tasks.sentiment import Sentiment, SentimentDataOptions, read_treebank, read_word_vectors
 from treemem.tasks.sentiment.task import PhraseLogits
-from treemem.trees.forest import Forest
 
 # Beside the checkout, in a folder of data that the project does not ship.
 PUBLISHED = Path(__file__).parents[4] / "shared" / "data" / "sst"
@@ -150,14 +149,12 @@ def test_every_network_learns_with_word_vectors(folder: Path, vectors: Path, nam
 def test_a_subtree_is_computed_once_with_word_vectors(folder: Path, vectors: Path) -> None:
     task = Sentiment(path=str(folder), vectors=str(vectors))
     model = Model(task, NetworkConfig("TreeLSTM", {"hidden_size": 3})).eval()
-    forest = Forest.from_trees([task.parse("(X (X not bad) (X not bad))")])
-    batch = TreeBatch.from_trees(forest, model.vocabulary)
+    batch = TreeBatch.from_trees([task.parse("(X (X not bad) (X not bad))")], model.vocabulary)
     states = model.encoder(batch)
-    assert len(states.rows["h"]) == 4 < forest.num_nodes
+    assert len(states.rows["h"]) == 4 < batch.num_nodes
     naive = Model(task, NetworkConfig("TreeLSTM", {"hidden_size": 3, "engine": "autograd"})).eval()
     naive.load_state_dict(model.state_dict())
     torch.testing.assert_close(naive.encoder(batch).root, states.root)
-    assert isinstance(model.encoder.leaves.embedding, WordVectors)
     assert model.encoder.leaves.embedding.map is None  # as wide as the network
 
 
@@ -169,16 +166,14 @@ def test_a_network_that_reads_brackets_too_takes_no_word_vectors(folder: Path, v
         WordVectors.put_into(torch.nn.Linear(2, 2), torch.zeros(3, 2))
 
 
-@pytest.mark.parametrize(("name", "accuracy"), [("Tree-LSTM", 1.0), ("LSTM", 0.5)])
+@pytest.mark.parametrize("name", ["Tree-LSTM", "LSTM"])
 def test_a_trained_model_predicts_and_is_loaded_without_the_files(
-    folder: Path, vectors: Path, name: str, accuracy: float, tmp_path: Path
+    folder: Path, vectors: Path, name: str, tmp_path: Path
 ) -> None:
     task = Sentiment(path=str(folder), classes=2, vectors=str(vectors))
-    data = task.make_data(SentimentDataOptions())
-    options = TrainingOptions(epochs=60, batch_size=2, learning_rate=0.05)
+    options = TrainingOptions(epochs=2, batch_size=2)
     network = task.networks[name].replace(hidden_size=8)
-    result = fit(task, network, data, options, output=tmp_path / "run")
-    assert evaluate(result.model, data, split="validation").overall.accuracy >= accuracy
+    result = fit(task, network, task.make_data(SentimentDataOptions()), options, output=tmp_path / "run")
     texts = ["(4 (2 A) (4 (4 good) (2 film)))", "A bad film"]
     expected = result.model.predict(texts)
     for path in (*folder.iterdir(), vectors):
@@ -258,22 +253,22 @@ def test_files_that_are_no_contextual_vectors_are_refused(folder: Path, vectors:
     count = len(words_of(folder))
     wrong = np.zeros((count, 2), np.float32)
     wrong[7, 1] = np.nan
-    for array, match in (
-        (np.zeros((count - 1, 2), np.float32), rf"have {count} words; it needs a row for each word, in their order"),
-        (np.zeros(count, np.float32), r"one array of floating-point numbers, \[words, width\]"),
-        (np.zeros((count, 2), np.int64), "floating-point numbers"),
-        (wrong, "row 7 of .* is not finite"),
+    for number, array in enumerate(
+        (np.zeros((count - 1, 2), np.float32), np.zeros(count, np.float32), np.zeros((count, 2), np.int64), wrong)
     ):
-        path = folder.parent / f"{len(match)}.npy"
-        np.save(path, array)
-        with pytest.raises(RecipeError, match=match):
-            _ = Sentiment(path=str(folder), vectors=str(path), contextual=True).vocabulary
-    with pytest.raises(RecipeError, match="is no array of NumPy"):
-        _ = Sentiment(path=str(folder), vectors=str(vectors), contextual=True).vocabulary
-    with pytest.raises(RecipeError, match=r"cannot read .*missing\.npy"):
-        _ = Sentiment(path=str(folder), vectors=str(folder / "missing.npy"), contextual=True).vocabulary
-    with pytest.raises(RecipeError, match=r"contextual is true, and there is no file .* NumPy"):
-        Sentiment(path=str(folder), contextual=True).make_data(SentimentDataOptions())
+        np.save(folder.parent / f"{number}.npy", array)
+    for name, named in (
+        ("0.npy", rf"have {count} words; it needs a row for each word"),
+        ("1.npy", r"\[words, width\]"),
+        ("2.npy", "floating-point numbers"),
+        ("3.npy", "row 7 of .* is not finite"),
+        (vectors.name, "is no array of NumPy"),
+        ("missing.npy", r"cannot read .*missing\.npy"),
+        (None, r"contextual is true, and there is no file .* NumPy"),
+    ):
+        path = None if name is None else str(folder.parent / name)
+        with pytest.raises(RecipeError, match=named):
+            Sentiment(path=str(folder), vectors=path, contextual=True).make_data(SentimentDataOptions())
     with pytest.raises(RecipeError, match="leave out tuned"):
         Sentiment(path=str(folder), vectors=str(vectors), contextual=True, tuned=True)
 
@@ -292,31 +287,30 @@ def test_only_the_vectors_of_wanted_words_are_kept(tmp_path: Path) -> None:
     [
         ("b 1", "1 numbers after the word"),
         ("b 1 2 3", "more than 2 numbers after the word"),
-        ("a 1 x", "the vector of 'a' is not 2 finite numbers"),
-        ("a 1 nan", "the vector of 'a' is not 2 finite numbers"),
-        ("a 1 1e39", "the vector of 'a' is not 2 finite numbers"),
+        *((f"a 1 {number}", "the vector of 'a' is not 2 finite numbers") for number in ("x", "nan", "1e39")),
     ],
 )
 def test_an_uneven_line_is_told_with_its_place(line: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text(f"c 1 2\n{line}\n")
-    with pytest.raises(ParseError, match=problem) as error:
+    with pytest.raises(ParseError, match=rf"vectors\.txt, line 2.*{problem}"):
         read_word_vectors(path, {"a"})
-    assert "vectors.txt, line 2" in str(error.value)
 
 
 def test_vectors_of_another_width_than_asked_for_are_refused(folder: Path, vectors: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"have 3 numbers, and vector_size is 300"):
         _ = Sentiment(path=str(folder), vectors=str(vectors), vector_size=300).vocabulary
-    (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(RecipeError, match="there are no vectors"):
-        read_word_vectors(tmp_path / "empty.txt", {"a"})
-    for text, problem in (("2 2\n", "there are no vectors"), ("Xgood 1 2\n", "no word has a vector in .*empty.txt")):
-        (tmp_path / "empty.txt").write_text(text)
+    path = tmp_path / "empty.txt"
+    for text, problem in (
+        ("", "no vectors"),
+        ("2 2\n", "no vectors"),
+        ("Xgood 1 2\n", "no word has a vector in .*empty"),
+    ):
+        path.write_text(text)
         with pytest.raises(RecipeError, match=problem):
-            read_word_vectors(tmp_path / "empty.txt", {"a"})
-    (tmp_path / "empty.txt").write_text("\ufeffa 1 2\n")
-    assert read_word_vectors(tmp_path / "empty.txt", {"a"}).words == {"a": 0}
+            read_word_vectors(path, {"a"})
+    path.write_text("\ufeffa 1 2\n")
+    assert read_word_vectors(path, {"a"}).words == {"a": 0}
 
 
 @pytest.mark.parametrize("recipe", ["small", "glove_trees"])
