@@ -1,9 +1,6 @@
-"""Tables and code read back out of pages."""
+"""Tables read back out of pages."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
 
 
 def table_below(text: str, heading: str) -> list[list[str]]:
@@ -15,8 +12,3 @@ def table_below(text: str, heading: str) -> list[list[str]]:
         elif rows:
             break
     return [rows[0], *rows[2:]]
-
-
-def python_blocks(page: Path) -> list[str]:
-    """The Python of a page, block by block."""
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 from hypothesis import strategies as st
 
+from treemem.schedule.schedule import Schedule
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
@@ -77,3 +79,37 @@ def chain(length: int) -> Tree:
 def subtrees(forest: Forest) -> list[Tree]:
     """The subtree at every node of ``forest``, in node order."""
     return [node for tree in forest for node in tree.postorder()]
+
+
+def shuffled_edges(forest: Forest, seed: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The edges of a forest as child, parent and position; in another order if there is a seed."""
+    pointer, child = forest.children()
+    target = np.repeat(np.arange(forest.num_nodes), forest.arity)
+    position = np.arange(len(child)) - pointer[target]
+    order = np.arange(len(child)) if seed is None else np.random.default_rng(seed).permutation(len(child))
+    return child[order], target[order], position[order]
+
+
+def rebuilt_rows(schedule: Schedule, labels: list[str], values: list[float | None] | None = None) -> list[Tree]:
+    """The tree of every row, built level by level as an engine would.
+
+    Args:
+        schedule: of some trees.
+        labels: of their nodes.
+        values: of their nodes; if None, those of the schedule.
+    """
+    rows: list[Tree] = []
+    child, node_of_row = schedule.child.tolist(), schedule.node_of_row.tolist()
+    for level in schedule.levels:
+        for segment in level.segments:
+            for place in range(segment.end - segment.begin):
+                first = segment.first_child + place * segment.arity
+                children = [rows[row] for row in child[first : first + segment.arity]]
+                row = segment.begin + place
+                if values is not None:
+                    value = values[node_of_row[row]]
+                else:
+                    value = None if children or schedule.value[row].isnan() else schedule.value[row].item()
+                assert row == len(rows)
+                rows.append(Tree(labels[node_of_row[row]], children, value))
+    return rows

@@ -61,3 +61,13 @@ def trained(folder: Path, toy_run: Path) -> Path:
     """The same run as the folder ``run``."""
     shutil.copytree(toy_run, folder / "run")
     return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of one network on 35 examples."""
+    folder = tmp_path_factory.mktemp("one")
+    (folder / "toy.yaml").write_text(RECIPE)
+    words = ["--networks", "sum", "data.count=35", "training.epochs=1"]
+    assert main(["train", str(folder / "toy.yaml"), "-o", str(folder / "one"), *words]) == 0
+    return folder / "one"

@@ -81,11 +81,9 @@ def test_networks_that_were_tested_on_other_data_are_not_compared(
 
 
 def test_what_is_no_run_is_told(trained: Path, folder: Path, failing: Callable[..., str]) -> None:
-    assert "there is no folder nowhere" in failing("compare", "nowhere")
-    assert "there is no folder toy.yaml" in failing("compare", "toy.yaml")
     (folder / "empty").mkdir()
     assert "empty holds no scored networks" in failing("compare", "empty")
-    assert "toy.yaml exists" in failing("compare", "run", "-o", "toy.yaml")
+
     results = trained / "sum" / "results.jsonl"
     shutil.copytree(trained / "sum", folder / "deeper")
     (folder / "deeper" / "results.jsonl").write_text(results.read_text().replace('"height"', '"length"'))

@@ -43,14 +43,13 @@ def test_a_file_of_words_names_the_rows_of_the_table(weights: Path, folder: Path
 
 
 def test_what_is_wrong_is_said_in_a_line(weights: Path, folder: Path, failing: Failing) -> None:
-    file = str(weights)
-    assert "write treemem convert FILE -o FOLDER" in failing("convert", file)
-    assert "do not determine stack_size" in failing("convert", file, "-o", "model")
-    assert "--options none.json cannot be read" in failing("convert", file, "-o", "model", "--options", "none.json")
     (folder / "bad.json").write_text("[1]")
-    assert "must hold options and their values" in failing("convert", file, "-o", "model", "--options", "bad.json")
-    assert "'2024-13-45' is not a YAML value" in failing("convert", file, "-o", "model", "a=2024-13-45")
-    assert "stack of StackTreeLSTM cannot be given" in failing("convert", file, "-o", "model", "stack=5")
-    (folder / "notes").write_text("no weights")
-    assert "is not a file of torch.save" in failing("convert", "notes", "-o", "model")
+    for words, said in (
+        ([], "do not determine stack_size"),
+        (["--options", "none.json"], "--options none.json cannot be read"),
+        (["--options", "bad.json"], "must hold options and their values"),
+        (["a=2024-13-45"], "'2024-13-45' is not a YAML value"),
+        (["stack=5"], "stack of StackTreeLSTM cannot be given"),
+    ):
+        assert said in failing("convert", str(weights), "-o", "model", *words)
     assert not (folder / "model").exists()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,17 +35,6 @@ def test_scores_of_a_file_are_printed_and_written(folder: Path, capsys: pytest.C
     assert "expected calibration error 0." in printed
 
 
-def test_without_a_file_the_data_are_those_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "toy.yaml", "-o", "one", "--networks", "sum", "data.count=35"]) == 0
-    capsys.readouterr()
-    assert main(["evaluate", "one/sum/seed-12093"]) == 0
-    said = capsys.readouterr()
-    assert "scoring the data of the run" in said.err
-    assert " 7 |" in said.out.splitlines()[-3]
-    assert main(["evaluate", "one/sum/seed-12093", "data.count=20", "--split", "all"]) == 0
-    assert " 20 |" in capsys.readouterr().out
-
-
 def test_examples_of_a_file_may_be_told_apart_by_another_option_of_the_task(
     folder: Path, capsys: pytest.CaptureFixture[str], failing: Callable[..., str]
 ) -> None:
@@ -71,21 +61,23 @@ def test_options_that_a_model_was_not_trained_with_are_refused(
     ("place", "name"),
     [(".", "one"), (".", "one/sum"), ("one/sum/seed-12093", "."), ("one/sum", "seed-12093/checkpoints/..")],
 )
-def test_the_data_are_those_of_the_run_however_its_checkpoint_is_named(
-    place: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_without_a_file_the_data_are_those_of_the_run_however_its_checkpoint_is_named(
+    place: str, name: str, one_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", "toy.yaml", "-o", "one", "--networks", "sum", "data.count=35", "training.epochs=1"]) == 0
-    monkeypatch.chdir(place)
-    capsys.readouterr()
+    monkeypatch.chdir(one_run.parent / place)
     assert main(["evaluate", name]) == 0
     said = capsys.readouterr()
     assert "scoring the data of the run" in said.err
     assert "| sum " in said.out
     assert " 7 |" in said.out.splitlines()[-3]
+    assert main(["evaluate", name, "data.count=20", "--split", "all"]) == 0
+    assert " 20 |" in capsys.readouterr().out
 
 
-def test_a_run_without_a_recipe_is_not_scored_on_other_data(folder: Path, failing: Callable[..., str]) -> None:
-    assert main(["train", "toy.yaml", "-o", "one", "--networks", "sum", "data.count=35", "training.epochs=1"]) == 0
+def test_a_run_without_a_recipe_is_not_scored_on_other_data(
+    folder: Path, one_run: Path, failing: Callable[..., str]
+) -> None:
+    shutil.copytree(one_run, folder / "one")
     Path("one/sum/recipe.yaml").unlink()
     assert "recipe.yaml, which says what data the model was trained on" in failing("evaluate", "one/sum/seed-12093")
     (folder / "own.csv").write_text("tree,label\n(g x),1\n(f x y),0\n")
@@ -136,8 +128,9 @@ def test_a_wrong_file_is_told(content: str, said: str, folder: Path, failing: Ca
     assert said in failing("evaluate", "equation_verification", "own.csv")
 
 
-def test_what_is_no_checkpoint_is_told(folder: Path, trained: Path, failing: Callable[..., str]) -> None:
-    assert "there is no checkpoint toy.yaml" in failing("evaluate", "toy.yaml")
+def test_a_folder_of_several_runs_names_them_and_a_damaged_one_is_told(
+    folder: Path, trained: Path, failing: Callable[..., str]
+) -> None:
     several = failing("evaluate", "run")
     assert "run holds these runs, of which you may choose one" in several
     runs = list(trained.glob("**/checkpoints.json"))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,16 +32,3 @@ def test_examples_have_the_ids_that_predictions_have(folder: Path, most: str) ->
     page = (folder / "page.html").read_text(encoding="utf-8")
     shown = [int(number) for number in re.findall(r'"id":\s*"(\d+)"', page)]
     assert shown == (answers if most == "9" else [answers[0], answers[-1]])
-
-
-def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> None:
-    assert "write treemem explore CHECKPOINT INPUT -o PAGE" in failing(*EXPLORE)
-    assert "0 does not conform to restriction v>0" in failing(*EXPLORE, "-o", "page.html", "--most", "0")
-    assert "page.txt is not the name of an HTML page" in failing(*EXPLORE, "-o", "page.txt")
-    (folder / "own.txt").write_text("x + = x\n")
-    assert "own.txt, line 1" in failing(*EXPLORE, "-o", "page.html")
-    (folder / "page.html").write_text("mine")
-    said = failing("explore", "nowhere", "own.txt", "-o", "page.html")
-    assert "page.html exists; choose another name, or replace it with --overwrite" in said
-    assert (folder / "page.html").read_text() == "mine"
-    assert "there is no folder away" in failing("explore", "nowhere", "own.txt", "-o", "away/page.html")

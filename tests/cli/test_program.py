@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,34 +32,6 @@ def test_help_of_a_command_shows_its_examples(command: Command, capsys: pytest.C
     assert printed.startswith(f"usage: treemem {command.name}")
     for example in command.examples:
         assert f"\n  {example}\n" in printed
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["trian", "x"], "invalid choice: 'trian' .*; did you mean train"),
-        (["tasks"], "an argument is missing; write treemem tasks"),
-        (["--verison"], "--verison; did you mean --version"),
-        (["train", "toy.yaml", "--sed", "1"], "unrecognized arguments: --sed 1; did you mean --seed"),
-        (
-            ["train", "toy.yaml", "--seeds", "one"],
-            "Expected a whole number. Got value: one; see treemem train",
-        ),
-        (["train", "toy.yaml", "-o"], "argument -o/--output: expected one argument"),
-        (["sweep", "toy.yaml"], "an argument is missing; write treemem sweep RECIPE"),
-        (["parse", "listops"], "no text to parse"),
-        (["tasks", "describe", "listop"], "no task 'listop'; did you mean listops"),
-        (["validate", "listops/smal"], "no recipe 'listops/smal'.*did you mean listops/small"),
-        (["evaluate", "equation_verification", "--split", "tset"], "split: invalid choice: 'tset'"),
-        (["evaluate", "equation_verification", "x.csv", "data.size=3"], "--set changes generated data"),
-        (
-            ["evaluate", "equation_verification", "--batch-size", "0"],
-            "batch_size.*0 does not conform",
-        ),
-    ],
-)
-def test_what_is_wrong_is_told_in_a_line(words: list[str], said: str, failing: Callable[..., str]) -> None:
-    assert re.search(said, failing(*words))
 
 
 def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:

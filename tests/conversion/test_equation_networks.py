@@ -103,58 +103,37 @@ def test_options_that_the_weights_do_not_say_are_asked_for_all_at_once(tmp_path:
     assert not (tmp_path / "model").exists()
 
 
-def without(name: str) -> Weights:
-    weights = weights_of("tree_lstm")
-    del weights[name]
-    return weights
+def zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("weights", "problem"),
+    ("network", "changes", "named"),
     [
-        (without("Add.output_left.weight"), "there is no weight Add.output_left.weight"),
-        (without("bias"), "there is no weight bias"),
+        ("tree_lstm", {"Add.output_left.weight": None}, "there is no weight Add.output_left.weight"),
+        ("tree_lstm", {"bias": None}, "there is no weight bias"),
+        ("tree_lstm", {"Add.data_bias": zeros(5)}, r"Add.data_bias is \[5\], not \[4\]"),
+        ("tree_lstm", {"sin.extra": zeros(4)}, "TreeLSTM has no weight for sin.extra"),
+        ("tree_lstm", {"cos.linear.weight": zeros(4, 4)}, "TreeLSTM has no weight for cos.linear.weight"),
+        ("tree_lstm", {"sinh.linear.weight": zeros(4, 4)}, "TreeLSTM has no weight for sinh.linear.weight"),
+        ("tree_lstm", {"sin.h_memory_linear.weight": zeros(4, 4)}, "no weight for sin.h_memory_linear.weight"),
+        ("tree_rnn", {"sinh.linear.weight": zeros(4, 3)}, "width 3, not 4 for one child or 8 for two"),
+        ("tree_rnn", {"Symbol.weight": zeros(5, 0)}, r"Symbol.weight is \[5, 0\], not a matrix"),
         (
-            {**weights_of("tree_lstm"), "Add.data_bias": torch.zeros(5, dtype=torch.float64)},
-            r"Add.data_bias is \[5\], not \[4\]",
-        ),
-        (
-            {**weights_of("tree_lstm"), "sin.extra": torch.zeros(4, dtype=torch.float64)},
-            "TreeLSTM has no weight for sin.extra",
-        ),
-        (
-            {**weights_of("tree_lstm"), "cos.linear.weight": torch.zeros(4, 4, dtype=torch.float64)},
-            "TreeLSTM has no weight for cos.linear.weight",
-        ),
-        (
-            {**weights_of("tree_lstm"), "sinh.linear.weight": torch.zeros(4, 4, dtype=torch.float64)},
-            "TreeLSTM has no weight for sinh.linear.weight",
-        ),
-        (
-            {**weights_of("tree_rnn"), "sinh.linear.weight": torch.zeros(4, 3, dtype=torch.float64)},
-            "width 3, not 4 for one child or 8 for two",
-        ),
-        (
-            {**weights_of("tree_lstm"), "sin.h_memory_linear.weight": torch.zeros(4, 4, dtype=torch.float64)},
-            "TreeLSTM has no weight for sin.h_memory_linear.weight",
-        ),
-        (
-            {**weights_of("tree_rnn"), "Symbol.weight": torch.zeros(5, 0, dtype=torch.float64)},
-            r"Symbol.weight is \[5, 0\], not a matrix with rows and columns",
+            "tree_rnn_stack",
+            {"binary_stack.gate_linear_l.weight": zeros(4, 8)},
+            "no weight for binary_stack.gate_linear_l",
         ),
     ],
 )
-def test_weights_that_do_not_fit_are_named(weights: Weights, problem: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=problem):
-        convert(save_weights(tmp_path, weights), tmp_path / "model", words=WORDS)
+def test_weights_that_do_not_fit_are_named(
+    network: str, changes: dict[str, torch.Tensor | None], named: str, tmp_path: Path
+) -> None:
+    weights = {name: each for name, each in {**weights_of(network), **changes}.items() if each is not None}
+    options = ROWS if network == "tree_rnn_stack" else {}
+    with pytest.raises(CheckpointError, match=named):
+        convert(save_weights(tmp_path, weights), tmp_path / "model", options=options, words=WORDS)
     assert not (tmp_path / "model").exists()
-
-
-def test_a_gated_stack_of_a_tree_rnn_is_refused(tmp_path: Path) -> None:
-    weights = weights_of("tree_rnn_stack")
-    weights["binary_stack.gate_linear_l.weight"] = torch.zeros(4, 8, dtype=torch.float64)
-    with pytest.raises(CheckpointError, match=r"StackTreeRNN has no weight for binary_stack.gate_linear_l.weight"):
-        convert(save_weights(tmp_path, weights), tmp_path / "model", options=ROWS, words=WORDS)
 
 
 def test_a_table_of_another_length_asks_for_words(tmp_path: Path) -> None:

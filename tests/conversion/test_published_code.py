@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from checkpoint.saved_models import Touch
 from published_state_dicts import Weights, equation_weights, save_weights
 
 import treemem
@@ -19,16 +20,6 @@ WORDS = ["Symbol_var_0", "Symbol_var_1", "Integer_2", "NegativeOne", "Pi"]
 
 def tree_lstm_weights() -> Weights:
     return equation_weights(dict(np.load(GOLDEN / "tree_lstm_batch.npz")), "tree_lstm")
-
-
-class RunsWhenUnpickled:
-    """Writes a file where Python's own reader of pickles reads it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Path.touch, (self.path,)
 
 
 @pytest.mark.parametrize(("zipped", "envelope"), [(True, None), (False, "model_state_dict"), (True, "state_dict")])
@@ -54,7 +45,7 @@ def test_the_type_of_the_weights_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_pickled_object_is_refused_and_never_run(tmp_path: Path) -> None:
-    torch.save({"model": RunsWhenUnpickled(tmp_path / "ran")}, tmp_path / "file")
+    torch.save({"model": Touch(tmp_path / "ran")}, tmp_path / "file")
     with pytest.raises(CheckpointError, match="only tensors and plain data") as caught:
         convert(tmp_path / "file", tmp_path / "model")
     assert "weights_only" not in str(caught.value)
@@ -80,11 +71,6 @@ def test_files_that_are_no_published_state_dict_are_told_apart(content: object, 
     else:
         torch.save(content, tmp_path / "file")
     with pytest.raises(CheckpointError, match=problem):
-        convert(tmp_path / "file", tmp_path / "model")
-
-
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="cannot be read: No such file"):
         convert(tmp_path / "file", tmp_path / "model")
 
 

@@ -106,19 +106,16 @@ def test_words_say_what_the_rows_of_another_table_are(tmp_path: Path) -> None:
 def test_models_that_are_not_covered_are_refused_by_what_they_are(tmp_path: Path) -> None:
     of_memory, of_neurons = memory_weights(golden("om_right_padded")), on_lstm_weights(golden("onlstm_stack"))
     language = {name.replace("encoder.", "rnn."): weight for name, weight in of_neurons.items()}
-    with pytest.raises(CheckpointError, match="are not those of a covered model"):
-        converted({**language, "encoder.weight": torch.zeros(9, 5, dtype=torch.float64)}, tmp_path)
-    sentiment = {**logic_weights(6, 5), "mlp.4.weight": torch.zeros(5, 6, dtype=torch.float64)}
-    with pytest.raises(CheckpointError, match=r"mlp.4.weight is \[5, 6\], not \[7, "):
-        converted({**of_memory, **sentiment}, tmp_path, slots=4)
-    plain = {**of_neurons, "encoder.cells.0.hh.weight": torch.zeros(48, 12, dtype=torch.float64)}
-    with pytest.raises(CheckpointError, match=r"encoder.cells.0.hh.weight is \[48, 12\], not a layer of ON-LSTM"):
-        converted({**plain, **listops_weights(6, 5)}, tmp_path, weight_dropout=0.0)
-
-
-def test_slots_and_weight_dropout_are_asked_for(tmp_path: Path) -> None:
-    of_memory, of_neurons = memory_weights(golden("om_right_padded")), on_lstm_weights(golden("onlstm_stack"))
-    with pytest.raises(RecipeError, match="the weights of OrderedMemory do not determine slots"):
-        converted({**of_memory, **listops_weights(6, 5)}, tmp_path)
-    with pytest.raises(RecipeError, match="the weights of ONLSTM do not determine weight_dropout"):
-        converted({**of_neurons, **listops_weights(6, 5)}, tmp_path)
+    language["encoder.weight"] = torch.zeros(9, 5, dtype=torch.float64)
+    sentiment = {**of_memory, **logic_weights(6, 5), "mlp.4.weight": torch.zeros(5, 6, dtype=torch.float64)}
+    plain = {**of_neurons, **listops_weights(6, 5)}
+    lstm = {**plain, "encoder.cells.0.hh.weight": torch.zeros(48, 12, dtype=torch.float64)}
+    for weights, options, error, named in (
+        (language, {}, CheckpointError, "are not those of a covered model"),
+        (sentiment, {"slots": 4}, CheckpointError, r"mlp.4.weight is \[5, 6\], not \[7, "),
+        (lstm, {"weight_dropout": 0.0}, CheckpointError, r"hh.weight is \[48, 12\], not a layer of ON-LSTM"),
+        ({**of_memory, **listops_weights(6, 5)}, {}, RecipeError, "OrderedMemory do not determine slots"),
+        (plain, {}, RecipeError, "ONLSTM do not determine weight_dropout"),
+    ):
+        with pytest.raises(error, match=named):
+            converted(weights, tmp_path, **options)

@@ -7,11 +7,12 @@ import runpy
 from pathlib import Path
 
 import pytest
+from documentation.page_blocks import python_blocks
 from engine_parity import HAS_DGL, NO_DGL
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+BLOCKS = [block.code for block in python_blocks(ROOT / "README.md")]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=[f"block {place}" for place in range(len(BLOCKS))])
@@ -24,11 +25,8 @@ def test_the_code_of_the_readme_runs(block: str, tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out
 
 
-def test_the_readme_has_code() -> None:
+def test_the_readme_has_code_and_its_links_lead_somewhere() -> None:
     assert len(BLOCKS) >= 3
-
-
-def test_the_links_of_the_readme_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)#]+)", README)
     assert len(links) > 30
     assert [link for link in links if not (ROOT / link).is_file()] == []

@@ -186,27 +186,29 @@ def test_the_encoder_is_left_in_the_mode_it_was_in() -> None:
 
 
 def test_what_does_not_induce_trees_is_told() -> None:
-    with pytest.raises(RecipeError, match=r"RNN does not induce trees; networks .* do, such as OrderedMemory, ONLSTM"):
-        induced_trees(RNN(4, VOCABULARY, form="leaves"), BATCH)
     whole = Model(ListOps(), NetworkConfig("OrderedMemory", {"hidden_size": 4}))
-    with pytest.raises(RecipeError, match=r"Model does not induce trees; give its \.encoder"):
-        induced_trees(whole, BATCH)
-    with pytest.raises(RecipeError, match="TreeRNN does not induce trees"):
-        induced_trees(TreeRNN(4, VOCABULARY), BATCH)
-    with pytest.raises(RecipeError, match="ONLSTM has no layer 2; its layers are 0 to 1"):
-        induced_trees(on_lstm(2), BATCH, layer=2)
-    with pytest.raises(RecipeError, match="gate='output'"):
-        induced_trees(on_lstm(2), BATCH, gate="output")
+    rnn = RNN(4, VOCABULARY, form="leaves")
+    for encoder, options, named in (
+        (rnn, {}, r"RNN does not induce trees; networks .* do, such as OrderedMemory, ONLSTM"),
+        (whole, {}, r"Model does not induce trees; give its \.encoder"),
+        (TreeRNN(4, VOCABULARY), {}, "TreeRNN does not induce trees"),
+        (on_lstm(2), {"layer": 2}, "ONLSTM has no layer 2; its layers are 0 to 1"),
+        (on_lstm(2), {"gate": "output"}, "gate='output'"),
+    ):
+        with pytest.raises(RecipeError, match=named):
+            induced_trees(encoder, BATCH, **options)
 
 
-def test_pointers_that_are_not_finite_name_the_sequence() -> None:
-    encoder = memory()
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: memory(), r"the probabilities at token 3 \('not'\)"),
+        (lambda: EfficientBeamTreeGRC(4, VOCABULARY, form="leaves"), r"the value of token 0 \('a'\)"),
+    ],
+)
+def test_values_that_are_not_finite_name_the_sentence(make: Any, named: str) -> None:
+    encoder = make()
     with torch.no_grad():
         encoder.embedding.weight[VOCABULARY.leaves.index("not")] = torch.nan
-    with pytest.raises(GraphError, match=r"begins with sentence 2: sequence 0: the probabilities at token 3 \('not'\)"):
+    with pytest.raises(GraphError, match=rf"begins with sentence 2: sequence 0: {named}"):
         induced_trees(encoder, [Tree("a"), Tree("b"), TREES[2]], sentences_at_once=2)
-    beams = EfficientBeamTreeGRC(4, VOCABULARY, form="leaves")
-    with torch.no_grad():
-        beams.embedding.weight[VOCABULARY.leaves.index("not")] = torch.nan
-    with pytest.raises(GraphError, match=r"begins with sentence 2: sequence 0: the value of token 0 \('a'\)"):
-        induced_trees(beams, [Tree("a"), Tree("b"), TREES[2]], sentences_at_once=2)

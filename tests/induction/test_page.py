@@ -140,18 +140,17 @@ def test_nodes_that_the_gold_tree_lacks_are_dashed() -> None:
 
 
 def test_pages_that_cannot_be_made_are_told(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="at least two runs; there are 1"):
-        tree_page(GOLD, {"seed 0": RUNS["seed 0"]})
-    with pytest.raises(RecipeError, match="no runs"):
-        tree_page(GOLD, {})
-    with pytest.raises(RecipeError, match="short has 5 trees and 4 predictions; give 5 of each"):
-        tree_page(GOLD, {**RUNS, "short": RunTrees(LEFT, ALL[:4])})
-    with pytest.raises(GraphError, match="odd: the trees of sentence 0 have other words: 'a' against 'u' at word 0"):
-        tree_page(GOLD, {**RUNS, "odd": RunTrees([LEFT[3], *LEFT[1:]], ALL)})
-    with pytest.raises(RecipeError, match="there is no sentence 5; there are 5, from 0"):
-        tree_page(GOLD, RUNS, sentences=[5])
-    with pytest.raises(RecipeError, match="most must be at least 1"):
-        tree_page(GOLD, RUNS, most=0)
+    odd = RunTrees([LEFT[3], *LEFT[1:]], ALL)
+    for runs, options, error, named in (
+        ({"seed 0": RUNS["seed 0"]}, {}, RecipeError, "at least two runs; there are 1"),
+        ({}, {}, RecipeError, "no runs"),
+        ({**RUNS, "short": RunTrees(LEFT, ALL[:4])}, {}, RecipeError, "short has 5 trees and 4 predictions"),
+        ({**RUNS, "odd": odd}, {}, GraphError, "odd: the trees of sentence 0 .*: 'a' against 'u' at word 0"),
+        (RUNS, {"sentences": [5]}, RecipeError, "there is no sentence 5; there are 5, from 0"),
+        (RUNS, {"most": 0}, RecipeError, "most must be at least 1"),
+    ):
+        with pytest.raises(error, match=named):
+            tree_page(GOLD, runs, **options)
     with pytest.raises(RecipeError, match=r"cannot write .*: there is no folder"):
         write_tree_page(tmp_path / "missing" / "page.html", GOLD, RUNS)
 

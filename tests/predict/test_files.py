@@ -182,13 +182,6 @@ def test_nothing_is_overwritten_unless_asked_for(tmp_path: Path, text: Path, pre
         predict_file(predictor, text, out, overwrite=True, resume=True)
 
 
-def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
-    os.mkfifo(tmp_path / "out.jsonl")
-    with pytest.raises(RecipeError, match="it is a device or a pipe; name a file, or - for standard output"):
-        predict_file(predictor, text, tmp_path / "out.jsonl", overwrite=True)
-    assert (tmp_path / "out.jsonl").is_fifo()
-
-
 def test_what_a_link_leads_to_is_written_in_the_form_of_the_links_name(
     tmp_path: Path, text: Path, predictor: TreePredictor
 ) -> None:
@@ -209,6 +202,7 @@ def test_what_a_link_leads_to_is_written_in_the_form_of_the_links_name(
     [
         ("equations.txt", "none/out.jsonl", {}, "there is no folder"),
         ("equations.txt", ".", {"output_format": "jsonl"}, "it is a folder"),
+        ("equations.txt", "pipe.jsonl", {"overwrite": True}, "it is a device or a pipe"),
         ("none.txt", "out.jsonl", {}, "cannot read .*none.txt"),
         ("equations.txt", "-", {"resume": True}, "standard output cannot be resumed"),
     ],
@@ -216,10 +210,12 @@ def test_what_a_link_leads_to_is_written_in_the_form_of_the_links_name(
 def test_places_that_cannot_be_are_told(
     tmp_path: Path, text: Path, predictor: TreePredictor, source: str, output: str, options: dict[str, Any], match: str
 ) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
     to = output if output == "-" else tmp_path / output
     with pytest.raises(RecipeError, match=match):
         predict_file(predictor, tmp_path / source, to, **options)
-    assert left_in(tmp_path) == set()
+    assert left_in(tmp_path) == {"pipe.jsonl"}
+    assert (tmp_path / "pipe.jsonl").is_fifo()
 
 
 class HalfTaken(io.FileIO):
@@ -234,21 +230,43 @@ class HalfTaken(io.FileIO):
         return super().write(content if self.parts == 1 else content[: len(content) // 2])
 
 
-def test_answers_that_a_full_disk_takes_in_part_are_written_anew_when_the_run_goes_on(
-    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch
+def replaced_and_killed(path: Path, target: Path) -> None:
+    os.replace(path, target)  # noqa: PTH105  (Path.replace is what is patched)
+    if target.name.startswith("out."):
+        raise KeyboardInterrupt
+
+
+# What is patched, with what, and what the user sees; the run is broken off there.
+BROKEN_OFF = {
+    "an answer is half written": (
+        (partial_output, "append_to", lambda path: HalfTaken(path, "ab")),
+        (RecipeError, r"cannot write .*out\.jsonl\.partial: No space left on device; free some"),
+    ),
+    "the output has just got its name": ((Path, "replace", replaced_and_killed), (KeyboardInterrupt, None)),
+}
+
+
+@pytest.mark.parametrize(
+    ("moment", "name"), [*((each, "out.jsonl") for each in BROKEN_OFF), ([*BROKEN_OFF][1], "out.csv")]
+)
+def test_a_run_broken_off_at_a_moment_goes_on_to_the_same_output(
+    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch, moment: str, name: str
 ) -> None:
-    predict_file(predictor, text, tmp_path / "whole.jsonl")
+    whole, out = tmp_path / f"whole{Path(name).suffix}", tmp_path / name
+    predict_file(predictor, text, whole)
+    patched, (error, said) = BROKEN_OFF[moment]
     with monkeypatch.context() as patch:
-        patch.setattr(partial_output, "append_to", lambda path: HalfTaken(path, "ab"))
-        with pytest.raises(
-            RecipeError, match=r"cannot write .*out\.jsonl\.partial: No space left on device; free some"
-        ):
-            predict_file(predictor, text, tmp_path / "out.jsonl")
-    left = (tmp_path / "out.jsonl.partial").read_bytes()
-    assert left.count(b"\n") > 3
-    assert not left.endswith(b"\n")
-    predict_file(predictor, text, tmp_path / "out.jsonl", resume=True)
-    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+        patch.setattr(*patched)
+        with pytest.raises(error, match=said):
+            predict_file(predictor, text, out)
+    assert left_in(tmp_path) - {whole.name, name}
+    if error is RecipeError:
+        left = (tmp_path / f"{name}.partial").read_bytes()
+        assert left.count(b"\n") > 3
+        assert not left.endswith(b"\n")
+    predict_file(predictor, text, out, resume=True)
+    assert out.read_bytes() == whole.read_bytes()
+    assert left_in(tmp_path) == {whole.name, name}
 
 
 class Left(NamedTuple):
@@ -347,28 +365,6 @@ def test_an_output_that_appears_during_a_run_is_not_replaced(
     assert left_in(tmp_path) == {name, f"whole{out.suffix}"}
 
 
-@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
-def test_a_run_killed_when_its_output_has_just_got_its_name_is_resumed(
-    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    replace = Path.replace
-
-    def killed(path: Path, target: Path) -> None:
-        replace(path, target)
-        if target.name == name:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", killed)
-        with pytest.raises(KeyboardInterrupt):
-            predict_file(predictor, text, tmp_path / name)
-    output = (tmp_path / name).read_bytes()
-    assert left_in(tmp_path) > {name}
-    predict_file(predictor, text, tmp_path / name, resume=True)
-    assert (tmp_path / name).read_bytes() == output
-    assert left_in(tmp_path) == {name}
-
-
 def test_what_a_killed_run_has_left_of_its_output_goes_with_the_next(
     tmp_path: Path, text: Path, predictor: TreePredictor
 ) -> None:
@@ -399,21 +395,21 @@ def test_a_run_is_not_resumed_with_another_model_threshold_or_input(
     other = small_model()
     with torch.no_grad():
         next(other.parameters()).add_(1e-3)
-    with pytest.raises(RecipeError, match="interrupted run; continue it with resume"):
-        predict_file(predictor, text, out)
-    with pytest.raises(RecipeError, match=r"the model was .* and is now .*; use the same"):
-        predict_file(other, text, out, resume=True)
-    with pytest.raises(RecipeError, match=r"the threshold was 0\.5 and is now 0\.7"):
-        predict_file(predictor, text, out, resume=True, threshold=0.7)
-    with pytest.raises(RecipeError, match="the batch size was 1024 and is now 7"):
-        predict_file(TreePredictor(predictor.model, batch_size=7), text, out, resume=True)
+    (tmp_path / "other.txt").write_bytes(text.read_bytes())
+    resume: dict[str, Any] = {"resume": True}
+    for model, source, options, problem in (
+        (predictor, text, {}, "interrupted run; continue it with resume"),
+        (other, text, resume, r"the model was .* and is now .*; use the same"),
+        (predictor, text, {**resume, "threshold": 0.7}, r"the threshold was 0\.5 and is now 0\.7"),
+        (TreePredictor(predictor.model, batch_size=7), text, resume, "the batch size was 1024 and is now 7"),
+        (predictor, tmp_path / "other.txt", resume, r"the input file was equations\.txt and is now other\.txt"),
+    ):
+        with pytest.raises(RecipeError, match=problem):
+            predict_file(model, source, out, **options)
     Left(left.answers, left.about.replace(b'"cpu"', b'"cuda"')).put(out)
     with pytest.raises(RecipeError, match="the device was cuda and is now cpu"):
         predict_file(predictor, text, out, resume=True)
     left.put(out)
-    (tmp_path / "other.txt").write_bytes(text.read_bytes())
-    with pytest.raises(RecipeError, match=r"the input file was equations\.txt and is now other\.txt"):
-        predict_file(predictor, tmp_path / "other.txt", out, resume=True)
     text.write_text("x = x\n")
     with pytest.raises(RecipeError, match="the size of the input file was"):
         predict_file(predictor, text, out, resume=True)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from markdown_pages import python_blocks
+from documentation.page_blocks import DOCS, python_blocks
 from models import small_model
 
 import treemem
@@ -22,7 +22,7 @@ from treemem.errors import CheckpointError, RecipeError
 from treemem.predict import TreePredictor, chunks, predict_file, predict_shards, shards
 from treemem.records import read_records, write_records
 
-PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
+PAGE = DOCS / "scaling.md"
 TEXTS = ["x + y = y + x", "x =", "sin(x)^2 = 1 - cos(x)^2", "x = -x", "2*x = x + x", "x = y", "y = y"]
 pytestmark = pytest.mark.filterwarnings(  # Ray warns of its own settings
     "ignore::DeprecationWarning:ray", "ignore::FutureWarning:ray"
@@ -167,7 +167,7 @@ def test_a_predictor_in_a_pipeline_of_ray_data_answers_every_record_after_it_was
             return super().__call__(batch)
 
     monkeypatch.setattr(treemem, "TreePredictor", DiesAtTheSecondBatch, raising=False)
-    (pipeline,) = (block for block in python_blocks(PAGE) if "map_batches" in block)
+    (pipeline,) = (block.code for block in python_blocks(PAGE) if "map_batches" in block.code)
     for shown, own in {
         '"s3://bucket/records"': repr(str(records)),
         '"s3://bucket/answers"': repr(str(tmp_path / "answers")),

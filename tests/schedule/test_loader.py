@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,17 +64,22 @@ def test_no_examples_make_no_batches() -> None:
     assert (len(loader), list(loader)) == (0, [])
 
 
-def test_options_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(GraphError, match="batch_size must be at least 1, not 0"):
-        TreeLoader(INDEX, batch_size=0)
-    with pytest.raises(GraphError, match="nodes_per_batch must be at least 1, not 0"):
-        TreeLoader(INDEX, nodes_per_batch=0)
-    with pytest.raises(GraphError, match="prefetch must be 0 or more, not -1"):
-        TreeLoader(INDEX, prefetch=-1)
-    with pytest.raises(GraphError, match="24 trees cannot be split into examples of 5"):
-        TreeLoader(INDEX, trees_per_example=5)
-    with pytest.raises(GraphError, match="examples 24 to 24"):
-        TreeLoader(INDEX, [24])
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, not 0"),
+        ({"nodes_per_batch": 0}, "nodes_per_batch must be at least 1, not 0"),
+        ({"prefetch": -1}, "prefetch must be 0 or more, not -1"),
+        ({"trees_per_example": 5}, "24 trees cannot be split into examples of 5"),
+        ({"examples": [24]}, "examples 24 to 24"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"seed": 1.5}, "seed must be a whole number from 0"),
+        ({"sort_by_length": True, "sort_by_height": True}, "sort_by_height and sort_by_length contradict each other"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(GraphError, match=named):
+        TreeLoader(INDEX, **options)
 
 
 def sizes(loader: TreeLoader) -> list[list[int]]:
@@ -135,8 +141,6 @@ def test_sorting_by_length_goes_by_the_nodes_of_the_largest_tree(trees_per_examp
     assert sorted(order(shuffled)) == sorted(found)
     assert order(shuffled) != found
     assert all(sorted(nodes[batch.example_ids]) == nodes[batch.example_ids].tolist() for batch in shuffled)
-    with pytest.raises(GraphError, match="sort_by_height and sort_by_length contradict each other; choose one"):
-        TreeLoader(INDEX, sort_by_length=True, sort_by_height=True)
 
 
 def test_shuffled_examples_are_sorted_within_windows_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,12 +154,6 @@ def test_shuffled_examples_are_sorted_within_windows_only(monkeypatch: pytest.Mo
         expected |= {tuple(window[:2]), tuple(window[2:])}
     assert {tuple(batch.tolist()) for batch in loader.plan()} == expected
     assert sorted(order(loader)) == list(range(24))
-
-
-def test_a_seed_that_is_none_is_refused() -> None:
-    for seed in (-1, 1.5):
-        with pytest.raises(GraphError, match="seed must be a whole number from 0"):
-            TreeLoader(INDEX, seed=seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("prefetch", [1, 2, 50])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_strategies import VOCABULARY, chain, forests, random_forest, subtrees
+from tree_strategies import VOCABULARY, chain, forests, random_forest, rebuilt_rows, shuffled_edges, subtrees
 
 from treemem.errors import GraphError
 from treemem.schedule import schedule as schedule_module
@@ -19,27 +19,9 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 
-def run(schedule: Schedule, labels: list[str]) -> list[Tree]:
-    """The tree of every row, built level by level as an engine would; ``labels`` are those of the nodes."""
-    rows: list[Tree | None] = [None] * schedule.num_rows
-    child, node_of_row = schedule.child.tolist(), schedule.node_of_row.tolist()
-    for level in schedule.levels:
-        built = []
-        for segment in level.segments:
-            for place in range(segment.end - segment.begin):
-                first = segment.first_child + place * segment.arity
-                children = [rows[row] for row in child[first : first + segment.arity]]
-                row = segment.begin + place
-                is_leaf = segment.arity == 0
-                value = schedule.value[row].item() if is_leaf and not schedule.value[row].isnan() else None
-                built.append(Tree(labels[node_of_row[row]], children, value))
-        rows[level.begin : level.end] = built
-    return rows  # type: ignore[return-value]
-
-
 def check_schedule(schedule: Schedule, trees: list[Tree]) -> None:
     nodes = [node for tree in trees for node in tree.postorder()]
-    rows = run(schedule, [node.label for node in nodes])
+    rows = rebuilt_rows(schedule, [node.label for node in nodes])
     assert [rows[row] for row in schedule.row_of_node.tolist()] == nodes
     assert [rows[row] for row in schedule.row_of_root.tolist()] == trees
     assert (schedule.num_nodes, schedule.num_trees, schedule.num_rows) == (len(nodes), len(trees), len(rows))
@@ -119,19 +101,11 @@ def test_larger_batches() -> None:
 @given(forests(), st.integers(0, 99))
 def test_edges_in_any_order_give_the_rows_of_the_forest(forest: Forest, seed: int) -> None:
     encoded = VOCABULARY.encode(forest)
-    pointer, child = forest.children()
-    target = np.repeat(np.arange(forest.num_nodes), forest.arity)
-    position = np.arange(len(child)) - pointer[target]
-    order = np.random.default_rng(seed).permutation(len(child))
-    arguments = (child, target, position)
-    given_edges = [array[order] for array in arguments]
+    nodes = encoded.kind, encoded.symbol, forest.value
+    in_order = Schedule.from_edges(forest.num_nodes, *shuffled_edges(forest), *nodes)
     roots = forest.begin[1:] - 1
-    from_shuffled = Schedule.from_edges(
-        forest.num_nodes, *given_edges, encoded.kind, encoded.symbol, forest.value, roots
-    )
-    assert is_equal(
-        from_shuffled, Schedule.from_edges(forest.num_nodes, *arguments, encoded.kind, encoded.symbol, forest.value)
-    )
+    from_shuffled = Schedule.from_edges(forest.num_nodes, *shuffled_edges(forest, seed), *nodes, roots)
+    assert is_equal(from_shuffled, in_order)
     check_schedule(from_shuffled, list(forest))
     unshared = Schedule.from_index(SubtreeIndex(forest, VOCABULARY), share_subtrees=False)
     assert from_shuffled.levels == unshared.levels
@@ -150,7 +124,7 @@ def test_nodes_with_several_parents_run_where_that_is_allowed() -> None:
     with pytest.raises(GraphError, match="node 0 has 2 parents"):
         Schedule.from_edges(4, *edges)
     schedule = Schedule.from_edges(4, *edges, allow_several_parents=True)
-    rows = run(schedule, ["x", "square", "a", "b"])
+    rows = rebuilt_rows(schedule, ["x", "square", "a", "b"])
     square = Tree("square", [Tree("x"), Tree("x")])
     assert [rows[row] for row in schedule.row_of_root.tolist()] == [Tree("a", [square]), Tree("b", [square])]
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from engine_parity import HAS_DGL, needs_dgl
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_strategies import NUMBER, VOCABULARY, forests, random_forest, subtrees, trees
+from tree_strategies import NUMBER, VOCABULARY, forests, random_forest, rebuilt_rows, subtrees, trees
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError, VocabularyError
@@ -25,21 +24,14 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 dgl: Any = import_dgl() if HAS_DGL else None
+PAIR = ([0, 1], [2, 2])
+ADD = VOCABULARY.find("add", 2)[0]  # type: ignore[index]
 
 
 def roots(batch: TreeBatch, labels: list[str], values: list[float | None]) -> list[Tree]:
     """The trees of a batch, rebuilt from its schedule."""
-    rows: list[Tree] = []
-    schedule = batch.schedule
-    child, node = schedule.child.tolist(), schedule.node_of_row.tolist()
-    for level in schedule.levels:
-        for segment in level.segments:
-            for place in range(segment.end - segment.begin):
-                first = segment.first_child + place * segment.arity
-                own = node[segment.begin + place]
-                parts = [rows[row] for row in child[first : first + segment.arity]]
-                rows.append(Tree(labels[own], parts, values[own]))
-    return [rows[row] for row in schedule.row_of_root.tolist()]
+    rows = rebuilt_rows(batch.schedule, labels, values)
+    return [rows[row] for row in batch.schedule.row_of_root.tolist()]
 
 
 def shuffled_graph(forest: Forest, vocabulary: Vocabulary, seed: int) -> Any:
@@ -109,16 +101,13 @@ def test_examples_that_are_not_there_are_refused(examples: Any, message: str) ->
         TreeBatch.from_index(index, examples)
 
 
-@pytest.mark.parametrize("vocabulary", [None, ["x"], "x"])
-def test_what_is_no_vocabulary_is_refused(vocabulary: Any) -> None:
-    with pytest.raises(VocabularyError, match=f"a Vocabulary is needed, not {type(vocabulary).__name__}"):
-        TreeBatch.from_trees([Tree("x")], vocabulary)
-    if vocabulary is not None and HAS_DGL:
-        with pytest.raises(VocabularyError, match="a Vocabulary is needed"):
-            TreeBatch.from_dgl(dgl.graph(PAIR), vocabulary)
-
-
-def test_what_is_no_forest_is_refused() -> None:
+def test_what_is_no_vocabulary_and_what_is_no_forest_is_refused() -> None:
+    for vocabulary in (None, ["x"], "x"):
+        with pytest.raises(VocabularyError, match=f"a Vocabulary is needed, not {type(vocabulary).__name__}"):
+            TreeBatch.from_trees([Tree("x")], vocabulary)  # type: ignore[arg-type]
+        if vocabulary is not None and HAS_DGL:
+            with pytest.raises(VocabularyError, match="a Vocabulary is needed"):
+                TreeBatch.from_dgl(dgl.graph(PAIR), vocabulary)
     with pytest.raises(GraphError, match=r"a list of trees is needed, not .*; put a single tree in a list"):
         TreeBatch.from_trees(Tree("x"), VOCABULARY)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="a Forest is needed, not list"):
@@ -197,23 +186,16 @@ def test_a_graph_made_batch_keeps_its_graph_with_positions_and_kinds() -> None:
 
 
 @needs_dgl
-def test_labels_may_index_a_table_of_their_own() -> None:
-    graph = dgl.graph(([0, 1], [2, 2]))
-    graph.ndata["label"] = torch.tensor([1, 2, 0])
+def test_labels_may_index_a_table_of_their_own_or_be_kinds() -> None:
+    graph = with_fields(dgl.graph(PAIR), label=[1, 2, 0])
     batch = TreeBatch.from_dgl(graph, VOCABULARY, labels=["add", "y", "x"])
     assert batch.schedule.symbol.tolist() == [1, 0]
     assert VOCABULARY.kinds[batch.schedule.kind_of_row[2]].label == "add"
-
-
-@needs_dgl
-def test_kinds_may_be_given_instead_of_labels() -> None:
-    graph = dgl.graph(([0, 1], [2, 2]))
-    graph.ndata["kind"] = torch.tensor([0, 0, VOCABULARY.find("add", 2)[0]])
+    graph = with_fields(dgl.graph(PAIR), kind=[0, 0, ADD])
     assert TreeBatch.from_dgl(graph, VOCABULARY).schedule.symbol.tolist() == [-1, -1]
-    graph.ndata["symbol"] = torch.tensor([1, 0, -1])
+    graph = with_fields(graph, symbol=[1, 0, -1])
     assert TreeBatch.from_dgl(graph, VOCABULARY).schedule.symbol.tolist() == [1, 0]
-    graph.ndata["kind"] = torch.tensor([0, 7, 3])
-    assert TreeBatch.from_dgl(graph).schedule.kind_of_row.tolist() == [0, 7, 3]
+    assert TreeBatch.from_dgl(with_fields(graph, kind=[0, 7, 3])).schedule.kind_of_row.tolist() == [0, 7, 3]
 
 
 @needs_dgl
@@ -234,61 +216,36 @@ def with_fields(graph: Any, **fields: list[float]) -> Any:
     return graph
 
 
-PAIR = ([0, 1], [2, 2])
-
-
 @needs_dgl
 @pytest.mark.parametrize(
-    ("make_graph", "options", "message"),
+    ("edges", "fields", "options", "message"),
     [
-        (lambda: dgl.graph(([0, 1, 2], [1, 2, 1])), {}, "a cycle of 2 nodes, from child to parent: node"),
-        (lambda: dgl.graph(([0, 0], [1, 2])), {}, "node 0 has 2 parents"),
-        (lambda: dgl.graph(([0], [0])), {}, "node 0 has an edge to itself"),
-        (lambda: with_fields(dgl.graph(PAIR), position=[0, 2]), {}, "node 2 has 2 children at the positions 0, 2"),
-        (lambda: with_fields(dgl.graph(PAIR), position=[1, 1]), {}, "node 2 has 2 children at the positions 1, 1"),
+        (([0, 1, 2], [1, 2, 1]), {}, {}, "a cycle of 2 nodes, from child to parent: node"),
+        (([0, 0], [1, 2]), {}, {}, "node 0 has 2 parents"),
+        (([0], [0]), {}, {}, "node 0 has an edge to itself"),
+        (PAIR, {"position": [0, 2]}, {}, "node 2 has 2 children at the positions 0, 2"),
+        (PAIR, {"position": [1, 1]}, {}, "node 2 has 2 children at the positions 1, 1"),
+        (PAIR, {"position": [0.0, 1.0]}, {}, "'position' must hold one integer each"),
+        (PAIR, {}, {"labels": ["x"]}, "labels say nothing without a vocabulary"),
+        (PAIR, {}, {"vocabulary": VOCABULARY, "labels": ["x"]}, "no node field 'label' that could index"),
+        (PAIR, {}, {"trees_per_example": 2}, "1 trees cannot be split into examples of 2"),
+        (PAIR, {"label": [0, 1, 99]}, {"vocabulary": VOCABULARY}, "node 2: its label 99 .* 8 labels"),
+        (PAIR, {"kind": [0, 0, 99]}, {"vocabulary": VOCABULARY}, "node 2 has kind 99; the vocabulary has 9 kinds"),
+        (PAIR, {"kind": [0, 0, 2]}, {"vocabulary": VOCABULARY}, "node 2 has 2 children; its kind 'f' has 1"),
         (
-            lambda: with_fields(dgl.graph(PAIR), position=[0.0, 1.0]),
-            {},
-            "the field 'position' must hold one integer each",
-        ),
-        (lambda: dgl.graph(PAIR), {"labels": ["x"]}, "labels say nothing without a vocabulary"),
-        (
-            lambda: dgl.graph(PAIR),
-            {"vocabulary": VOCABULARY, "labels": ["x"]},
-            "no node field 'label' that could index",
-        ),
-        (lambda: dgl.graph(PAIR), {"trees_per_example": 2}, "1 trees cannot be split into examples of 2"),
-        (
-            lambda: with_fields(dgl.graph(PAIR), label=[0, 1, 99]),
+            PAIR,
+            {"kind": [0, 0, 4], "symbol": [0, 4, -1]},
             {"vocabulary": VOCABULARY},
-            "node 2: its label 99 is no index into the 8 labels",
-        ),
-        (
-            lambda: with_fields(dgl.graph(PAIR), kind=[0, 0, 99]),
-            {"vocabulary": VOCABULARY},
-            "node 2 has kind 99; the vocabulary has 9 kinds",
-        ),
-        (
-            lambda: with_fields(dgl.graph(PAIR), kind=[0, 0, 2]),
-            {"vocabulary": VOCABULARY},
-            "node 2 has 2 children; its kind 'f' has 1",
-        ),
-        (
-            lambda: with_fields(dgl.graph(PAIR), kind=[0, 0, 4], symbol=[0, 4, -1]),
-            {"vocabulary": VOCABULARY},
-            "node 1 has symbol 4; there are 4 leaves",
+            "node 1 has symbol 4; .* 4 leaves",
         ),
     ],
 )
 def test_graphs_that_cannot_be_read_are_refused(
-    make_graph: Callable[[], Any], options: dict[str, Any], message: str
+    edges: Any, fields: dict[str, list[float]], options: dict[str, Any], message: str
 ) -> None:
-    graph = make_graph()
+    graph = with_fields(dgl.graph(edges), **fields)
     with pytest.raises(GraphError, match=message):
         TreeBatch.from_dgl(graph, **options)
-
-
-ADD = VOCABULARY.find("add", 2)[0]  # type: ignore[index]
 
 
 @needs_dgl
@@ -316,17 +273,20 @@ def test_values_of_graphs_are_checked_however_they_say_their_kinds(
 
 
 @needs_dgl
-def test_values_are_checked_where_the_arity_says_the_kinds() -> None:
+def test_values_are_checked_if_the_arity_says_the_kinds() -> None:
     vocabulary = Vocabulary(["x"], [("add", 2)], number=NUMBER)
-    batch = TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), value=[2.5, np.nan, np.nan]), vocabulary)
-    assert batch.schedule.kind_of_row.tolist() == [0, 1, 2]
-    with pytest.raises(VocabularyError, match="node 0: the value of 'number' must be finite"):
-        TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), value=[np.inf, np.nan, np.nan]), vocabulary)
-    with pytest.raises(VocabularyError, match=r"node 2: 'add' has the value 1\.0"):
-        TreeBatch.from_dgl(with_fields(dgl.graph(PAIR), value=[2.5, np.nan, 1.0]), vocabulary)
-    graph = with_fields(dgl.graph(PAIR), value=[2.5, np.nan, np.nan])
-    with pytest.raises(VocabularyError, match=r"node 0: 'symbol' has the value 2\.5.*it has no number leaves"):
-        TreeBatch.from_dgl(graph, Vocabulary(["x"], [("add", 2)]))
+    graphs = [
+        with_fields(dgl.graph(PAIR), value=[first, np.nan, last])
+        for first, last in ((2.5, np.nan), (np.inf, np.nan), (2.5, 1.0))
+    ]
+    assert TreeBatch.from_dgl(graphs[0], vocabulary).schedule.kind_of_row.tolist() == [0, 1, 2]
+    for graph, known, message in (
+        (graphs[1], vocabulary, "node 0: the value of 'number' must be finite"),
+        (graphs[2], vocabulary, r"node 2: 'add' has the value 1\.0"),
+        (graphs[0], Vocabulary(["x"], [("add", 2)]), r"node 0: 'symbol' has the value 2\.5.*it has no number leaves"),
+    ):
+        with pytest.raises(VocabularyError, match=message):
+            TreeBatch.from_dgl(graph, known)
 
 
 @needs_dgl

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_strategies import chain, forests, random_forest
+from tree_strategies import chain, forests, random_forest, shuffled_edges
 
 from treemem.errors import GraphError
 from treemem.trees import edges
@@ -13,25 +13,21 @@ from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 
-def shuffled_edges(forest: Forest, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def renamed_edges(forest: Forest, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Source, target and position under new node numbers and in a new order of edges; and the new number of each node.
 
     Roots keep their order, so that the trees do.
     """
-    generator = np.random.default_rng(seed)
-    renamed = generator.permutation(forest.num_nodes)
+    renamed = np.random.default_rng(seed).permutation(forest.num_nodes)
     root = forest.begin[1:] - 1
     renamed[root] = np.sort(renamed[root])
-    pointer, child = forest.children()
-    target = np.repeat(np.arange(forest.num_nodes), forest.arity)
-    position = np.arange(len(child)) - pointer[target]
-    order = generator.permutation(len(child))
-    return renamed[child[order]], renamed[target[order]], position[order], renamed
+    source, target, position = shuffled_edges(forest, seed)
+    return renamed[source], renamed[target], position, renamed
 
 
 @given(forests(), st.integers(0, 99))
 def test_a_forest_comes_back_whatever_the_numbers_of_nodes_and_edges(forest: Forest, seed: int) -> None:
-    source, target, position, renamed = shuffled_edges(forest, seed)
+    source, target, position, renamed = renamed_edges(forest, seed)
     label = np.empty(forest.num_nodes, np.int64)
     label[renamed] = forest.label
     value = None
@@ -66,7 +62,7 @@ def test_heights_of_nodes_with_several_parents(narrow: int, monkeypatch: pytest.
 def test_a_long_chain_and_a_wide_node() -> None:
     for tree in (chain(20_000), Tree("f", [Tree("x")] * 50_000)):
         forest = Forest.from_trees([tree])
-        source, target, position, _ = shuffled_edges(forest, 0)
+        source, target, position, _ = renamed_edges(forest, 0)
         pointer, child = order_children(forest.num_nodes, source, target, position)
         assert find_edge_heights(pointer, child).max() == tree.height
 

@@ -216,7 +216,7 @@ def test_the_tree_of_a_text_has_the_value_of_the_text() -> None:
     draw = random.Random(7)
     compared = 0
     with mpmath.workdps(60):
-        for _ in range(2500):
+        for _ in range(1000):
             text = random_text(draw, 2)
             tree = parse_expression("0*x*y*z + " + text)  # so that x, y, z are variables 0, 1, 2
             try:
@@ -225,7 +225,7 @@ def test_the_tree_of_a_text_has_the_value_of_the_text() -> None:
                 continue
             compared += 1
             assert mpmath.almosteq(expected.number, actual.number, rel_eps=1e-30, abs_eps=1e-30), text
-    assert compared > 1000
+    assert compared > 400
 
 
 def test_variables_are_numbered_by_appearance_or_keep_their_published_index() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from pyarrow import parquet
 from tree_strategies import forests, random_forest
 
@@ -36,6 +36,7 @@ def with_data(forest: Forest) -> Forest:
 
 
 @given(forests())
+@settings(max_examples=25)
 def test_files_give_the_forest_back(forest: Forest) -> None:
     forest = with_data(forest)
     with tempfile.TemporaryDirectory() as folder:

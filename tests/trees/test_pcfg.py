@@ -52,8 +52,10 @@ def test_probabilities_of_short_sentences_sum_to_their_share() -> None:
 
 
 def test_long_sentences_do_not_underflow() -> None:
-    words = ["(", "x", ")"] * 150 + ["x"]
-    assert Grammar(NESTED).log_probability(words) == pytest.approx(151 * math.log(0.5) + 150 * math.log(0.25))
+    rare = Grammar({"S": [(1e-12, ["(", "S", ")", "S"]), (1, ["x"])]})
+    expected = 30 * math.log(1e-12)
+    assert math.exp(expected) == 0
+    assert rare.log_probability([*["(", "x", ")"] * 30, "x"]) == pytest.approx(expected)
 
 
 def test_entropy_and_length_are_the_means_over_sentences() -> None:
