@@ -79,7 +79,7 @@ def checked_flag(name: str, value: Any) -> bool:
 
 def count_range(value: Any) -> tuple[int, int] | None:
     """Return ``value`` as a tuple if it is two whole numbers, the first not above the second, else None."""
-    if isinstance(value, (list, tuple)) and len(value) == 2 and all(isinstance(each, Integral) for each in value):
+    if isinstance(value, (list, tuple)) and len(value) == 2 and all(isinstance(number, Integral) for number in value):
         low, high = map(int, value)
         return (low, high) if low <= high else None
     return None

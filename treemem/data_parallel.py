@@ -63,10 +63,10 @@ class Processes:
             return [value]
         from torch import distributed
 
-        found: list[Any] = [None] * self.count
+        values: list[Any] = [None] * self.count
         with _reaching_the_others():
-            distributed.all_gather_object(found, value)
-        return found
+            distributed.all_gather_object(values, value)
+        return values
 
     @contextlib.contextmanager
     def agreeing(self) -> Iterator[None]:
@@ -79,15 +79,15 @@ class Processes:
         if self.count == 1:
             yield
             return
-        own: Exception | None = None
+        problem: Exception | None = None
         try:
             yield
         except (TreememError, OSError) as error:
-            own = error
-        errors = self.gathered(own)
+            problem = error
+        errors = self.gathered(problem)
         first = next((rank for rank, error in enumerate(errors) if error is not None), None)
         if first is not None:
-            raise (own if first == self.rank and own is not None else errors[first])  # type: ignore[misc]  # not None
+            raise (problem if first == self.rank and problem is not None else errors[first])  # type: ignore[misc]  # not None
 
     def in_first(self, make: Callable[[], _Made]) -> _Made:
         """Call ``make`` in the first process and return its picklable result, or raise its error, in all processes."""
@@ -139,11 +139,11 @@ class Processes:
 
         learnt = [parameter for parameter in parameters if parameter.requires_grad]
         has_own = [parameter.grad is not None for parameter in learnt]
-        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in learnt]
-        flat = torch.cat([*(each.reshape(-1) for each in gradients), learnt[0].new_tensor(has_own)])
+        gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in learnt]
+        flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), learnt[0].new_tensor(has_own)])
         with _reaching_the_others():
             distributed.all_reduce(flat)
-        *sums, counts = flat.split([*(each.numel() for each in learnt), len(learnt)])
+        *sums, counts = flat.split([*(weight.numel() for weight in learnt), len(learnt)])
         has_any = has_own if all(has_own) else (counts > 0).tolist()  # to read counts is to wait for the device
         for parameter, summed, is_there in zip(learnt, sums, has_any, strict=True):
             if is_there:

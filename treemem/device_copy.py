@@ -35,20 +35,20 @@ def to_device_together(tensors: Sequence[Tensor], device: torch.device | str) ->
     one buffer.
     """
     device = torch.device(device)
-    here = [each for each in tensors if each.device.type == "cpu" and device.type in PINNED]
-    begins = list(accumulate((-(-each.nbytes // _ALIGNED) * _ALIGNED for each in here), initial=0))
+    here = [tensor for tensor in tensors if tensor.device.type == "cpu" and device.type in PINNED]
+    begins = list(accumulate((-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in here), initial=0))
     if not here:
-        return [each.to(device) for each in tensors]
+        return [tensor.to(device) for tensor in tensors]
     pinned = torch.empty(begins[-1], dtype=torch.uint8, pin_memory=True)
-    for part, each in zip(_parts(pinned, begins, here), here, strict=True):
-        part.copy_(each)
+    for part, tensor in zip(_parts(pinned, begins, here), here, strict=True):
+        part.copy_(tensor)
     moved = iter(_parts(pinned.to(device, non_blocking=True), begins, here))
-    return [next(moved) if each.device.type == "cpu" else each.to(device) for each in tensors]
+    return [next(moved) if tensor.device.type == "cpu" else tensor.to(device) for tensor in tensors]
 
 
 def _parts(buffer: Tensor, begins: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:
     """Views of a buffer of bytes, with the types and shapes of tensors."""
     return [
-        buffer[begin : begin + each.nbytes].view(each.dtype).view(each.shape)
-        for begin, each in zip(begins, like, strict=False)
+        buffer[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        for begin, tensor in zip(begins, like, strict=False)
     ]

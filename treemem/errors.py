@@ -192,7 +192,7 @@ def near_names(name: str, known: Iterable[str]) -> str:
     """A clause that names the known names nearest to ``name``, or nothing where none is near."""
     candidates = list(known)
     lowered = {candidate.lower(): candidate for candidate in candidates}
-    near = [each for each in lowered if each.startswith(f"{name.lower()}_")]
+    near = [lowered_name for lowered_name in lowered if lowered_name.startswith(f"{name.lower()}_")]
     near = near or difflib.get_close_matches(name[:200].lower(), lowered, n=3, cutoff=0.65)
     return f"; did you mean {' or '.join(lowered[candidate] for candidate in near)}?" if near else ""
 

@@ -66,11 +66,11 @@ def push(
         folder, files = checkpoint.read(model)
         places = [Path(model), folder]  # of a run, whose checkpoint is further in
     cards = [place / name for place in places for name in _OWN_CARDS if (place / name).is_file()]
-    own = {CARD: cards[0].read_bytes()} if cards else {}
-    card = {} if own else {CARD: model_card(files, repository=address.repository, scores=scores).encode()}
+    existing = {CARD: cards[0].read_bytes()} if cards else {}
+    card = {} if existing else {CARD: model_card(files, repository=address.repository, scores=scores).encode()}
     return hub_client.upload(
         address,
-        {**checkpoint.with_manifest(files), **own},
+        {**checkpoint.with_manifest(files), **existing},
         where_missing=card,
         message=message or "Add a model of treemem",
         private=private,

@@ -111,15 +111,15 @@ class Model(nn.Module):
             elif name in self.unseen:
                 new[number] = name
         told: dict[int, list[str]] = {}
-        for text, found in (("no training example had", new), (f"read as {vocabulary.unknown}:", unknown)):
-            if not found:
+        for text, unseen in (("no training example had", new), (f"read as {vocabulary.unknown}:", unknown)):
+            if not unseen:
                 continue
-            nodes = np.flatnonzero(np.isin(pair, list(found)))
+            nodes = np.flatnonzero(np.isin(pair, list(unseen)))
             trees = np.searchsorted(forest.begin, nodes, side="right") - 1
             by_example: dict[int, set[str]] = {}
             places = zip((trees // examples.trees_per_example).tolist(), pair[nodes].tolist(), strict=True)
             for example, place in places:
-                by_example.setdefault(example, set()).add(found[place])
+                by_example.setdefault(example, set()).add(unseen[place])
             for example, names in by_example.items():
                 told.setdefault(example, []).append(f"{text} {', '.join(sorted(names))}")
         return {example: "; ".join(parts) for example, parts in told.items()}
@@ -201,19 +201,19 @@ class Model(nn.Module):
             RecipeError: a cache of another network or index.
             CellError: the outputs are not numbers, as after a training that diverged.
         """
-        own = loader.plan() if plan is None else plan
+        batches = loader.plan() if plan is None else plan
         kept: list[Any] = []
         with in_evaluation_mode(self):
-            for batch, output in self._run_all(loader, own, cache):
+            for batch, output in self._run_all(loader, batches, cache):
                 targets = {} if batch is None else examples.known_targets(batch, self.device)
-                found = self.task.kept(output, batch, targets)
-                kept.append(found.cpu() if isinstance(found, Tensor) else found)
+                batch_kept = self.task.kept(output, batch, targets)
+                kept.append(batch_kept.cpu() if isinstance(batch_kept, Tensor) else batch_kept)
                 if on_output is not None:
                     on_output(batch, output)
-                advance(len(found))
+                advance(len(batch_kept))
         if not kept:
             return torch.empty(0)
-        places = np.concatenate(own)
+        places = np.concatenate(batches)
         order = np.argsort(places, kind="stable") if plan is None else np.arange(len(places))
         if not isinstance(kept[0], Tensor):
             items = [item for part in kept for item in part]
@@ -295,10 +295,10 @@ class Model(nn.Module):
                 nodes.append(reader.read({name: None if is_missing(cell) else cell for name, cell in record.items()}))
             except TreememError as error:
                 raise in_row(place, error) from error
-        found = self.predict(forest_of_nodes(nodes), batch_size=batch_size)
-        if isinstance(found, list) or found.ndim == 1:
-            return pandas.Series(found, frame.index)
-        return pandas.DataFrame(found, frame.index, self.task.output_names)
+        predicted = self.predict(forest_of_nodes(nodes), batch_size=batch_size)
+        if isinstance(predicted, list) or predicted.ndim == 1:
+            return pandas.Series(predicted, frame.index)
+        return pandas.DataFrame(predicted, frame.index, self.task.output_names)
 
 
 def is_data_frame(data: object) -> bool:
@@ -350,7 +350,7 @@ def weights_of(
                 with torch.device("meta"), _WithoutNormalNumbers():
                     return Model(task, network, vocabulary, networks=networks).state_dict()
             except (RecipeError, RuntimeError, TypeError):
-                if all(each.__module__.startswith("treemem.") for each in made_of):
+                if all(part.__module__.startswith("treemem.") for part in made_of):
                     raise
             return Model(task, network, vocabulary, networks=networks).state_dict()
     except _MuchLarger as error:

@@ -76,8 +76,8 @@ class Registry(Generic[Found]):
                 names = self.names()
                 near = near_names(str(name), names) or "."
                 there = f"; there are {', '.join(names)}" if near == "." else ""
-                own = f"If it is your own, import its file (--import FILE.py){there}"
-                raise RecipeError(f"no {self.what} {name!r}{near} {own}")
+                advice = f"If it is your own, import its file (--import FILE.py){there}"
+                raise RecipeError(f"no {self.what} {name!r}{near} {advice}")
             try:
                 return point.load()
             except Exception as error:  # whatever a module that is not ours raises while it is imported
@@ -95,14 +95,14 @@ class Registry(Generic[Found]):
 
 def folder_constants(package: str, constant: str) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the folders within a package whose ``__init__.py`` defines a constant, each with its value, by name."""
-    found: list[tuple[str, Mapping[str, Any]]] = []
+    constants: list[tuple[str, Mapping[str, Any]]] = []
     module = importlib.import_module(package)
     for info in sorted(pkgutil.iter_modules(module.__path__), key=lambda info: info.name):
         if info.ispkg:
             folder = f"{package}.{info.name}"
             value = vars(importlib.import_module(folder)).get(constant)
-            found += folder_constants(folder, constant) if value is None else [(folder, value)]
-    return found
+            constants += folder_constants(folder, constant) if value is None else [(folder, value)]
+    return constants
 
 
 def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:

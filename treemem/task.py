@@ -370,17 +370,17 @@ class ClassificationTask(Task):
         """
         if not len(kept):
             return []
-        found = self.predicted(kept, targets, temperature=temperature)
+        predicted = self.predicted(kept, targets, temperature=temperature)
         names = self.class_names
-        if found.ndim == 1:
-            said: list[Any] = (found > threshold).astype(np.int64).tolist()
-            chances = found.tolist()
+        if predicted.ndim == 1:
+            said: list[Any] = (predicted > threshold).astype(np.int64).tolist()
+            chances = predicted.tolist()
         else:
-            is_bad = np.isnan(found).any(1)
-            places = found[:, 1] > threshold if found.shape[1] == 2 else found.argmax(1)
+            is_bad = np.isnan(predicted).any(1)
+            places = predicted[:, 1] > threshold if predicted.shape[1] == 2 else predicted.argmax(1)
             chosen = places.astype(np.int64)
             said = [int(place) if names is None else names[place] for place in chosen.tolist()]
-            chances = np.where(is_bad, np.nan, found[np.arange(len(found)), chosen]).tolist()
+            chances = np.where(is_bad, np.nan, predicted[np.arange(len(predicted)), chosen]).tolist()
         pairs = zip(said, chances, strict=True)
         return [Answer(None, None) if math.isnan(chance) else Answer(word, chance) for word, chance in pairs]
 

@@ -25,17 +25,17 @@ def type_words(declared: Any, *, several: bool = False) -> str:
     """
     if declared in _WORDS:
         return _WORDS[declared][several]
-    origin, own = get_origin(declared), get_args(declared)
+    origin, arguments = get_origin(declared), get_args(declared)
     if origin is Literal:
-        return f"one of {', '.join(map(str, own))}"
+        return f"one of {', '.join(map(str, arguments))}"
     if origin in (Union, types.UnionType):
-        return " or ".join(type_words(each, several=several) for each in own)
+        return " or ".join(type_words(argument, several=several) for argument in arguments)
     lists = "lists" if several else "a list"
-    if origin is tuple and own[-1] is not Ellipsis:
-        kinds = dict.fromkeys(type_words(each, several=True) for each in own)
-        return f"{lists} of {len(own)} {' and '.join(kinds)}"
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        kinds = dict.fromkeys(type_words(argument, several=True) for argument in arguments)
+        return f"{lists} of {len(arguments)} {' and '.join(kinds)}"
     if origin in (tuple, list, Sequence):
-        return f"{lists} of {type_words(own[0], several=True)}"
+        return f"{lists} of {type_words(arguments[0], several=True)}"
     if origin in (dict, Mapping):
-        return f"names and {type_words(own[1], several=True)}"
+        return f"names and {type_words(arguments[1], several=True)}"
     return inspect.formatannotation(declared)

@@ -337,9 +337,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, bytes]]:
     folder = Path(path) if packaged is None else packaged
     if is_checkpoint(folder):
         return folder, _calibrated(folder, verified_files(folder, with_training_state=False))
-    found = RunFolder(folder).find("best")
-    if found is not None:
-        return found[1], _calibrated(found[1], found[2])
+    best = RunFolder(folder).find("best")
+    if best is not None:
+        return best[1], _calibrated(best[1], best[2])
     runs = sorted({sign.parent for depth in ("*", "*/*") for sign in _glob(folder, f"{depth}/checkpoints.json")})
     if len(runs) == 1:
         return read(runs[0])
@@ -367,14 +367,14 @@ def fetch(
     return folder, verified_files(folder, with_training_state=False)
 
 
-def _check_format(found: object, folder: Path) -> None:
-    if isinstance(found, int) and found > FORMAT:
+def _check_format(version: object, folder: Path) -> None:
+    if isinstance(version, int) and version > FORMAT:
         raise CheckpointError(
-            f"{folder} is of format {found}, which a newer treemem wrote; this one reads {FORMAT}: "
+            f"{folder} is of format {version}, which a newer treemem wrote; this one reads {FORMAT}: "
             "pip install --upgrade treemem"
         )
-    if found != FORMAT:
-        raise CheckpointError(f"{folder} is of format {found!s:.100}; this version of treemem reads {FORMAT}")
+    if version != FORMAT:
+        raise CheckpointError(f"{folder} is of format {version!s:.100}; this version of treemem reads {FORMAT}")
 
 
 def _weights(content: bytes, folder: Path) -> dict[str, Tensor]:

@@ -128,10 +128,10 @@ def overrides_as_options(words: Sequence[str], parser: CommandParser) -> list[st
 
     Values of options and names of existing files or folders are no overrides.
     """
-    found: list[str] = []
+    marked: list[str] = []
     end = words.index("--") if "--" in words else len(words)
     for before, word in zip(["", *words], words[:end], strict=False):
         is_place = os.access(word, os.F_OK)  # Path.exists raises for a very long text
         is_field = _OVERRIDE.match(word) and not parser.takes_value(before) and not is_place
-        found.extend(["--set", word] if is_field else [word])
-    return [*found, *words[end:]]
+        marked.extend(["--set", word] if is_field else [word])
+    return [*marked, *words[end:]]

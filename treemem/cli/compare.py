@@ -29,12 +29,12 @@ def _run(options: Namespace) -> None:
 
     if options.output is not None:
         check_writable(options.output, overwrite=options.overwrite)
-    found = [network for run in options.runs for network in networks_of_run(run)]
-    check_one_task(found)
-    networks = dict(zip(table_names(found), found, strict=True))
-    group = found[0].group
+    compared = [network for run in options.runs for network in networks_of_run(run)]
+    check_one_task(compared)
+    networks = dict(zip(table_names(compared), compared, strict=True))
+    group = compared[0].group
     scores = {name: network.scores for name, network in networks.items()}
-    task = task_of(found[0])
+    task = task_of(compared[0])
     monitor, group_name = (ACCURACY, str) if task is None else (task.monitor, task.group_name)
     unit = " in %" if monitor.percent else ""
     table = accuracy_table(scores, group=group, monitor=monitor, group_name=group_name)
@@ -56,21 +56,21 @@ def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
     head = [f"{first} minus", "points", "95 % interval", *counts, "p by seed"]
     rows, missing = [head], []
     for name, network in others:
-        found = compare_networks(reference, network)
-        if isinstance(found, str):
-            missing.append(f"no paired statistics for {first} and {name}: {found}")
+        statistics = compare_networks(reference, network)
+        if isinstance(statistics, str):
+            missing.append(f"no paired statistics for {first} and {name}: {statistics}")
             continue
-        low, high = found.interval
+        low, high = statistics.interval
         if reference.answers.keys() != network.answers.keys():
-            own, theirs = (", ".join(map(str, sorted(each.answers))) for each in (reference, network))
+            ours, theirs = (", ".join(map(str, sorted(side.answers))) for side in (reference, network))
             used = ", ".join(f"{a}" if a == b else f"{a} with {b}" for a, b in paired_seeds(reference, network))
             missing.append(
-                f"{first} has the seeds {own}, and {name} has {theirs}. Their paired statistics use only: {used}. The "
+                f"{first} has the seeds {ours}, and {name} has {theirs}. Their paired statistics use only: {used}. The "
                 "means in the table above are over all seeds of each."
             )
-        counts = [str(found.only_first), str(found.only_second)]
+        counts = [str(statistics.only_first), str(statistics.only_second)]
         interval = f"{100 * low:.2f} to {100 * high:.2f}"
-        rows.append([name, f"{100 * found.difference:.2f}", interval, *counts, found.p_text()])
+        rows.append([name, f"{100 * statistics.difference:.2f}", interval, *counts, statistics.p_text()])
     about = "The same test examples: bootstrap over the examples, and McNemar's test for each seed"
     parts = [f"{about}\n\n{markdown_table(rows)}"] if len(rows) > 1 else []
     return "\n\n".join([*parts, *missing])

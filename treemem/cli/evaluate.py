@@ -85,23 +85,25 @@ def _run(options: Namespace) -> None:
         return
     from treemem.task import ClassificationTask
 
-    found = None
+    calibration = None
     if isinstance(model.task, ClassificationTask):
         labels = model.task.examples(forest).targets["label"][evaluation.chosen]
-        found = reliability(evaluation.predicted, labels)
+        calibration = reliability(evaluation.predicted, labels)
     if options.reliability:
-        if found is None:
+        if calibration is None:
             raise UsageError(f"--reliability needs a classification task, and {model.task.name} is not one")
-        print(f"\n{found.as_markdown()}\nexpected calibration error {found.expected_calibration_error:.4f}")
+        print(f"\n{calibration.as_markdown()}\nexpected calibration error {calibration.expected_calibration_error:.4f}")
     if options.json is not None:
-        content = _as_json(model, name, evaluation, found, options, split)
+        content = _as_json(model, name, evaluation, calibration, options, split)
         with replacing(options.json, overwrite=options.overwrite) as temporary:
             temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _name_of(model: Model) -> str:
     """Return the task's name for the network, or its class."""
-    return next((name for name, own in model.task.networks.items() if own == model.network), model.network.network)
+    return next(
+        (name for name, config in model.task.networks.items() if config == model.network), model.network.network
+    )
 
 
 def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tuple[Task, Forest]:
@@ -144,7 +146,7 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
 
 
 def _as_json(
-    model: Model, name: str, evaluation: Evaluation, found: Reliability | None, options: Namespace, split: str
+    model: Model, name: str, evaluation: Evaluation, calibration: Reliability | None, options: Namespace, split: str
 ) -> dict[str, Any]:
     from treemem.metrics.score import score_row
 
@@ -155,10 +157,10 @@ def _as_json(
         "data": options.data,
         "split": split,
         "scores": [score_row(name, score, model.task.group) for score in evaluation.scores],
-        "reliability": found
+        "reliability": calibration
         and {
-            "expected_calibration_error": found.expected_calibration_error,
-            "bins": [dataclasses.asdict(each) for each in found.bins if each.examples],
+            "expected_calibration_error": calibration.expected_calibration_error,
+            "bins": [dataclasses.asdict(interval) for interval in calibration.bins if interval.examples],
         },
     }
 

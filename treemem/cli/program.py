@@ -74,10 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     All processes of ``torchrun`` exit with the same code. Only the first one prints.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    own = words[: words.index("--")] if "--" in words else words
-    is_debug = "--debug" in own
-    own, modules = _without_imports([word for word in own if word != "--debug"])
-    words = own + words[words.index("--") :] if "--" in words else own
+    before = words[: words.index("--")] if "--" in words else words
+    is_debug = "--debug" in before
+    before, modules = _without_imports([word for word in before if word != "--debug"])
+    words = before + words[words.index("--") :] if "--" in words else before
     if sys.stderr is None:
         sys.stderr = _opened_to_nothing()
     if sys.stdout is None:
@@ -116,7 +116,7 @@ def parse_words(words: Sequence[str]) -> tuple[Command, Namespace]:
     """
     words = list(words)
     command = COMMANDS.get(words[0])
-    parsers = {name: each.parser() for name, each in COMMANDS.items()}
+    parsers = {name: one_command.parser() for name, one_command in COMMANDS.items()}
     if command and command.takes_overrides:
         words[1:] = overrides_as_options(words[1:], parsers[command.name])
     if command and command.hands_on and words[1:2] not in (["-h"], ["--help"], ["--"]):
@@ -124,7 +124,7 @@ def parse_words(words: Sequence[str]) -> tuple[Command, Namespace]:
     try:
         options = program_parser(parsers).parse_args(words)
     except ArgumentError as error:
-        problem = _TYPE.sub(lambda found: _WORDS.get(found[1], found[1]), " ".join(str(error).split()))
+        problem = _TYPE.sub(lambda word: _WORDS.get(word[1], word[1]), " ".join(str(error).split()))
         if command and "arguments are required" in problem:
             raise UsageError(
                 f"an argument is missing; write treemem {command.name} {command.usage}, such as {command.examples[0]}"
@@ -150,8 +150,8 @@ def program_parser(parsers: Mapping[str, CommandParser]) -> CommandParser:
         ),
     )
     subcommands = parser.add_subcommands(title="commands", metavar="COMMAND", dest="command")
-    for name, own in parsers.items():
-        subcommands.add_subcommand(name, own, help=COMMANDS[name].summary)
+    for name, subparser in parsers.items():
+        subcommands.add_subcommand(name, subparser, help=COMMANDS[name].summary)
     return parser
 
 

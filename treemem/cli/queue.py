@@ -34,9 +34,9 @@ def _run(options: Namespace) -> int | None:
 
     def print_state() -> float:
         rows = list(remaining(entries, places))
-        lines = [[each.study, str(each.done), str(each.jobs), f"{each.hours:.1f}"] for each in rows]
-        left = sum(each.hours for each in rows)
-        total = ["all", str(sum(each.done for each in rows)), str(sum(each.jobs for each in rows)), f"{left:.1f}"]
+        lines = [[row.study, str(row.done), str(row.jobs), f"{row.hours:.1f}"] for row in rows]
+        left = sum(row.hours for row in rows)
+        total = ["all", str(sum(row.done for row in rows)), str(sum(row.jobs for row in rows)), f"{left:.1f}"]
         print(markdown_table([["study", "done", "jobs", "core-hours left"], *lines, total]), flush=True)
         return left
 

@@ -44,8 +44,8 @@ def _run(options: Namespace) -> None:
     from treemem.tasks.comparison.comparison import FOLDER, chosen_parts
     from treemem.tasks.queue import Places, entries_of_rows, read_queue, run_queue
 
-    own = {each.name: each for each in (FOLDER, CLAIMS)}
-    folder = own[options.task] if options.task in own else StudyFolder.find(options.task)
+    folders = {named.name: named for named in (FOLDER, CLAIMS)}
+    folder = folders[options.task] if options.task in folders else StudyFolder.find(options.task)
     results = Path(options.results or Path("docs/results", "" if folder is CLAIMS else folder.page))
     page = Path(options.page or Path("docs/results", f"{folder.page}.md"))
     check_writable(page, overwrite=True)

@@ -95,9 +95,9 @@ def _options(owner: Callable[..., Any]) -> list[str]:
     """Return a line for each option of a dataclass: its type, default and meaning."""
     meanings: dict[str, str] = {}
     for part_of in reversed(inspect.getmro(owner)):  # type: ignore[arg-type]
-        for each in docstring_parser.parse((part_of.__doc__ and inspect.cleandoc(part_of.__doc__)) or "").params:
-            for name in each.arg_name.split(","):
-                meanings[name.strip()] = _plain(each.description or "")
+        for param in docstring_parser.parse((part_of.__doc__ and inspect.cleandoc(part_of.__doc__)) or "").params:
+            for name in param.arg_name.split(","):
+                meanings[name.strip()] = _plain(param.description or "")
     lines = []
     for part in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
         if not part.repr:
@@ -117,12 +117,18 @@ def _type_name(declared: Any) -> str:
 def _published(task: type[Task]) -> list[str]:
     """Return a table with a row for each network and a column for each split and metric, and its sources."""
     columns = list(dict.fromkeys((figure.split, figure.metric) for figure in task.published))
-    figures = {(each.network, each.split, each.metric): each for each in task.published}
+    figures = {(figure.network, figure.split, figure.metric): figure for figure in task.published}
     rows = [["network", *(f"{split}: {metric}" for split, metric in columns)]]
     for network in dict.fromkeys(figure.network for figure in task.published):
-        own = [figures.get((network, *column)) for column in columns]
+        of_network = [figures.get((network, *column)) for column in columns]
         rows.append(
-            [network, *("" if each is None else task.monitor.shown(each.value, each.deviation) for each in own)]
+            [
+                network,
+                *(
+                    "" if figure is None else task.monitor.shown(figure.value, figure.deviation)
+                    for figure in of_network
+                ),
+            ]
         )
     sources = dict.fromkeys(figure.source for figure in task.published)
     return [*markdown_table(rows).splitlines(), f"from {'; '.join(sources)}"]

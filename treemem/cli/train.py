@@ -43,12 +43,12 @@ def _run(options: Namespace) -> None:
     processes = joined_processes()
     given = [] if options.seeds is None else [f"seeds={options.seeds}"]
     if options.epochs is not None:
-        if any(each.partition("=")[0].strip() == "training.epochs" for each in options.set):
+        if any(override.partition("=")[0].strip() == "training.epochs" for override in options.set):
             raise UsageError("--epochs and training.epochs both set the number of epochs; give one of them")
         given.append(f"training.epochs={options.epochs}")
     with processes.agreeing():
         overrides = [*given, *options.set]
-        of_others = [each for each in overrides if not each.startswith(("networks.", "training."))]
+        of_others = [override for override in overrides if not override.startswith(("networks.", "training."))]
         before = load_recipe(options.recipe, of_others)
         recipe = load_recipe(options.recipe, overrides).with_networks(options.networks).named_by_changes(before)
         find_device(recipe.training.accelerator, "training.accelerator")
@@ -129,11 +129,13 @@ def _tables(task: Task, scores: dict[str, list[Score]], published: Sequence[Publ
     unit = " in %" if monitor.percent else ""
     table = accuracy_table(scores, shown, group=task.group, monitor=monitor, group_name=task.group_name)
     has_groups = any(
-        isinstance(score.group, int) and task.group_name(score.group) for own in scores.values() for score in own
+        isinstance(score.group, int) and task.group_name(score.group)
+        for network_scores in scores.values()
+        for score in network_scores
     )
     by = f", by {task.group}" if has_groups else ""
     parts = [f"Test: {monitor.metric}{unit}{by}{about}", table]
-    if any(own[-1].f1 is not None for own in scores.values()):
+    if any(network_scores[-1].f1 is not None for network_scores in scores.values()):
         in_parentheses = any(figure.network in scores and figure.metric in OVERALL_METRICS for figure in published)
         about = ", published figures in parentheses" if in_parentheses else ""
         parts += [f"Test, all: %{about}", overall_table(scores, published)]

@@ -92,9 +92,9 @@ def plan_equation_network(
         for name, arity in arities.items()
     ]
     size = weights.matrix(TABLE)[1]
-    found, needed = _options(weights, published, functions)
+    read_options, needed = _options(weights, published, functions)
     given = checked_network_options(published.network, options, needed, ["dropout"])
-    config = NetworkConfig(published.network, {"hidden_size": size, **found, **given})
+    config = NetworkConfig(published.network, {"hidden_size": size, **read_options, **given})
     pieces = [Piece(TABLE, "encoder.leaves.embedding.weight")]
     pieces += [Piece("bias", "head.equality.bias" if numeric else "head.bias")]
     pieces += _pieces(config, functions, size)
@@ -165,32 +165,32 @@ def _options(
     if published.network != "StackTreeLSTM":
         return {}, needed
     scalar, gated_top_k = f"{first}_stack.action.weight" in present, f"{first}.pos_linear_1.weight" in present
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "actions": "scalar" if scalar else "elementwise",
         "input_gate": f"{first}_stack.data_linear.weight" in present,
         "gated_top_k": gated_top_k,
     }
     if gated_top_k:
-        found["top_k"] = sum(name.startswith(f"{first}.pos_linear_") and name.endswith(".weight") for name in present)
+        options["top_k"] = sum(name.startswith(f"{first}.pos_linear_") and name.endswith(".weight") for name in present)
     elif f"{first}.pos_linear.weight" in present:
-        found["top_k"] = weights.matrix(f"{first}.pos_linear.weight")[0]
+        options["top_k"] = weights.matrix(f"{first}.pos_linear.weight")[0]
     if scalar:
         # A queue and a stack without pop have the weights of a stack with two actions.
         needed |= {"no_pop": "--no-pop, false by default", "queue": "true for --stack-type queue, false for stack"}
-        found["no_op"] = weights.matrix(f"{first}_stack.action.weight")[0] == 3
+        options["no_op"] = weights.matrix(f"{first}_stack.action.weight")[0] == 3
     else:
         needed["normalize"] = "--normalize-action, true in the script of normalize+no-op"
-        found["no_pop"] = f"{first}_stack.pop_gate_linear.weight" not in present
-        found["no_op"] = not found["no_pop"] and f"{first}_stack.no_op_gate_linear.weight" in present
-    return found, needed
+        options["no_pop"] = f"{first}_stack.pop_gate_linear.weight" not in present
+        options["no_op"] = not options["no_pop"] and f"{first}_stack.no_op_gate_linear.weight" in present
+    return options, needed
 
 
 def _pieces(config: NetworkConfig, functions: Sequence[Function], size: int) -> Iterator[Piece]:
     """Yield the places of the weights of the functions and of their shared stacks."""
     rules: Iterator[tuple[str, str, int, int | None]]
-    for name, arity, own in functions:
+    for name, arity, width in functions:
         if config.network == "TreeLSTM" and arity == 2:
-            yield from _binary_lstm_pieces(name, own, size)
+            yield from _binary_lstm_pieces(name, width, size)
             continue
         if config.network == "TreeLSTM":
             rules = ((f".{gate}", "maps", place * size, size) for place, gate in enumerate(_UNARY_GATES))
@@ -201,7 +201,7 @@ def _pieces(config: NetworkConfig, functions: Sequence[Function], size: int) -> 
             rules = ((s, m, 0, None) for s, m in maps.items() if m == "maps" or config.network == "StackTreeRNN")
         for suffix, maps_name, begin, count in rules:
             rows = slice(begin, None if count is None else begin + count)
-            yield from linear(f"{name}{suffix}", f"encoder.cell.{maps_name}.{arity}", (own, rows))
+            yield from linear(f"{name}{suffix}", f"encoder.cell.{maps_name}.{arity}", (width, rows))
     for arity in {function.arity for function in functions} if config.network == "StackTreeRNN" else ():
         stack, actions = _SHARED_STACKS[arity], ("push", "pop", "no_op")[: 2 + config.options["no_op"]]
         control, row_maps = f"encoder.cell.control_maps.{arity}", f"encoder.cell.row_maps.{arity}"
@@ -211,12 +211,12 @@ def _pieces(config: NetworkConfig, functions: Sequence[Function], size: int) -> 
             yield from linear(f"{stack}.{action}_linear", row_maps, (0, slice(place * size, (place + 1) * size)))
 
 
-def _binary_lstm_pieces(name: str, own: int, size: int) -> Iterator[Piece]:
+def _binary_lstm_pieces(name: str, width: int, size: int) -> Iterator[Piece]:
     for place, (bias, prefix) in enumerate(_BINARY_GATES.items()):
         rows = slice(place * size, (place + 1) * size)
-        yield Piece(f"{name}.{bias}", "encoder.cell.maps.2.bias", (own, rows))
+        yield Piece(f"{name}.{bias}", "encoder.cell.maps.2.bias", (width, rows))
         for child, columns in (("left", slice(size)), ("right", slice(size, 2 * size))):
-            yield Piece(f"{name}.{prefix}{child}.weight", "encoder.cell.maps.2.weight", (own, rows, columns))
+            yield Piece(f"{name}.{prefix}{child}.weight", "encoder.cell.maps.2.weight", (width, rows, columns))
 
 
 def _stack_blocks(config: NetworkConfig, arity: int, size: int) -> Iterator[tuple[str, int, int]]:

@@ -58,17 +58,17 @@ def plan_ordered_memory(
     needed = {"slots": "--nslot, 21 for ListOps and 12 for logic by default"}
     optional = ["evaluation_slots", "padding", "dropout", "memory_dropout", "input_dropout"]
     given = checked_network_options("OrderedMemory", options, needed, optional)
-    found = {"hidden_size": width, "embedding_size": input_size, "bidirectional": bidirectional}
+    sizes = {"hidden_size": width, "embedding_size": input_size, "bidirectional": bidirectional}
     pieces = [
         piece
         for theirs, ours in directions.items()
-        for published, own in _MEMORY_MAPS.items()
-        for piece in linear(f"{theirs}.{published}", f"{ours}.{own}")
+        for published, name in _MEMORY_MAPS.items()
+        for piece in linear(f"{theirs}.{published}", f"{ours}.{name}")
     ]
     copies = frozenset(
         f"{theirs}.{module}.{part}" for theirs in directions for module in _SAME_NORM for part in ("weight", "bias")
     )
-    network = NetworkConfig("OrderedMemory", {**found, **given})
+    network = NetworkConfig("OrderedMemory", {**sizes, **given})
     return _classifier(weights, task_options, words, network, pieces, width * len(directions), copies)
 
 
@@ -79,12 +79,12 @@ def plan_on_lstm(
     sizes, chunk_size = _layers(weights)
     needed = {"weight_dropout": "--wdrop, 0 for logic and 0.1 for ListOps by default; it scales weights in evaluation"}
     given = checked_network_options("ONLSTM", options, needed, ["dropout", "input_dropout", "output_dropout"])
-    found = {"layer_sizes": sizes, "chunk_size": chunk_size, "embedding_size": weights.matrix(TABLE)[1]}
+    read_options = {"layer_sizes": sizes, "chunk_size": chunk_size, "embedding_size": weights.matrix(TABLE)[1]}
     pieces: list[Piece] = []
     for place in range(len(sizes)):
         pieces += linear(f"encoder.cells.{place}.ih.0", f"encoder.stack.layers.{place}.of_input")
         pieces += linear(f"encoder.cells.{place}.hh", f"encoder.stack.layers.{place}.of_hidden")
-    network = NetworkConfig("ONLSTM", {"hidden_size": sizes[-1], **found, **given})
+    network = NetworkConfig("ONLSTM", {"hidden_size": sizes[-1], **read_options, **given})
     return _classifier(weights, task_options, words, network, pieces, sizes[-1], frozenset())
 
 

@@ -59,11 +59,11 @@ class PublishedWeights:
         Raises:
             CheckpointError: the table has a different number of rows.
         """
-        rows, found = self.matrix(name)[0], list(published if words is None else words)
-        if rows != len(found):
+        rows, given = self.matrix(name)[0], list(published if words is None else words)
+        if rows != len(given):
             whose = "the published code has" if words is None else "words has"
-            raise self.refusal(f"{name} has {rows} rows, and {whose} {len(found)} {what}; give words, one for each row")
-        return found
+            raise self.refusal(f"{name} has {rows} rows, and {whose} {len(given)} {what}; give words, one for each row")
+        return given
 
 
 def read_state_dict(path: str | os.PathLike[str]) -> PublishedWeights:

@@ -83,7 +83,7 @@ class Examples:
         """
         chosen = self.part(split)
         if not len(chosen):
-            there = ", ".join(f"{len(self.part(each))} {each}" for each in SPLITS) if split else ""
+            there = ", ".join(f"{len(self.part(name))} {name}" for name in SPLITS) if split else ""
             where = f" in the split {split!r}; the data have {there}, and a field split divides them otherwise"
             raise RecipeError(f"there is no example to {purpose}{where if split else ''}")
         self.check_labelled(chosen)
@@ -328,8 +328,8 @@ def label_numbers(label: NDArray[Any] | None, count: int, num_classes: int, mean
     is_whole = label.dtype.kind in "iub"
     wrong = label[(label < -1) | (label >= num_classes)] if is_whole else label
     if wrong.size or label.shape != (count,):
-        found = f"not {wrong.flat[0].item()!r}" if wrong.size else f"not of shape {list(label.shape)}"
-        raise RecipeError(f'labels (tree_data["label"]) must be {meaning}, {found}')
+        problem = f"not {wrong.flat[0].item()!r}" if wrong.size else f"not of shape {list(label.shape)}"
+        raise RecipeError(f'labels (tree_data["label"]) must be {meaning}, {problem}')
     return np.array(label, np.int64)
 
 

@@ -58,10 +58,10 @@ class TokenBatch:
     @classmethod
     def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> TokenBatch:
         """Return a batch of these sequences of ids, padded with 0."""
-        lengths = torch.tensor([len(each) for each in sequences], dtype=torch.int64)
+        lengths = torch.tensor([len(sequence) for sequence in sequences], dtype=torch.int64)
         token = torch.zeros(len(sequences), int(lengths.max()) if len(sequences) else 0, dtype=torch.int64)
-        for row, each in enumerate(sequences):
-            token[row, : len(each)] = torch.tensor(each, dtype=torch.int64)
+        for row, sequence in enumerate(sequences):
+            token[row, : len(sequence)] = torch.tensor(sequence, dtype=torch.int64)
         return cls(token, lengths)
 
     @property

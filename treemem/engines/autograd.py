@@ -32,12 +32,12 @@ def run_autograd(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
     Raises:
         CellError: states that are not what the protocol says.
     """
-    leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in schedule.leaf_segments])
+    leaves = leaf_states(cell, leaf_inputs, [segment[:3] for segment in schedule.leaf_segments])
     if len(schedule.levels) < 2:
         return leaves
     routes = _routes(schedule)
     inbox: list[dict[str, list[torch.Tensor]]] = [{name: [] for name in leaves} for _ in routes]
-    found: dict[str, list[torch.Tensor]] = {name: [] for name in leaves}
+    by_state: dict[str, list[torch.Tensor]] = {name: [] for name in leaves}
     inputs = None if inner_inputs is None else inner_inputs.split([_size(level) for level in schedule.levels[1:]])
     maps = cell.weights_of_sets() if runs_by(cell, "forward_kinds") else None  # type: ignore[attr-defined]
     for height, route in enumerate(routes):
@@ -48,14 +48,14 @@ def run_autograd(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
             x = None if inputs is None else inputs[height - 1]
             states = _run_level(cell, maps, schedule.levels[height], children, x, leaves)
         for name, value in states.items():
-            found[name].append(value)
+            by_state[name].append(value)
             if not route.targets:
                 continue
             sent = _selected(value, route.sent)
             parts = [sent] if len(route.sizes) == 1 else sent.split(route.sizes)
             for target, part in zip(route.targets, parts, strict=True):
                 inbox[target][name].append(part)
-    return {name: torch.cat(parts) for name, parts in found.items()}
+    return {name: torch.cat(parts) for name, parts in by_state.items()}
 
 
 def _run_level(cell: Any, maps: Any, level: Level, children: State, x: torch.Tensor | None, leaves: State) -> State:
@@ -64,8 +64,8 @@ def _run_level(cell: Any, maps: Any, level: Level, children: State, x: torch.Ten
     edge = 0
     for arity, group in groupby(level.segments, lambda segment: segment.arity):
         segments = list(group)
-        for own in [[each] for each in segments] if maps is None else [segments]:
-            begin, end = own[0].begin, own[-1].end
+        for run_segments in [[segment] for segment in segments] if maps is None else [segments]:
+            begin, end = run_segments[0].begin, run_segments[-1].end
             rows = end - begin
             below = children
             if rows < _size(level):
@@ -74,10 +74,12 @@ def _run_level(cell: Any, maps: Any, level: Level, children: State, x: torch.Ten
             own_x = None if x is None else x[begin - level.begin : end - level.begin]
             edge += rows * arity
             if maps is None:
-                states = cell(below, own_x, own[0].kind)
+                states = cell(below, own_x, run_segments[0].kind)
             else:
-                states = cell.forward_kinds(below, own_x, [(each.end - each.begin, each.kind) for each in own], maps)
-            parts.append(checked_state(states, leaves, rows, cell, f"forward(..., {own[0].kind})"))
+                states = cell.forward_kinds(
+                    below, own_x, [(segment.end - segment.begin, segment.kind) for segment in run_segments], maps
+                )
+            parts.append(checked_state(states, leaves, rows, cell, f"forward(..., {run_segments[0].kind})"))
     return {name: _joined([part[name] for part in parts]) for name in leaves}
 
 
@@ -125,7 +127,9 @@ def _routes(schedule: Schedule) -> list[_Route]:
 def _find_routes(schedule: Schedule) -> list[_Route]:
     child = schedule.child_of_rows()
     begins = np.array([level.begin for level in schedule.levels])
-    edges = [sum((each.end - each.begin) * each.arity for each in level.segments) for level in schedule.levels]
+    edges = [
+        sum((segment.end - segment.begin) * segment.arity for segment in level.segments) for level in schedule.levels
+    ]
     target = np.repeat(np.arange(len(edges)), edges)
     source = np.searchsorted(begins, child, side="right") - 1
     by_source = np.lexsort((target, source))
@@ -136,15 +140,15 @@ def _find_routes(schedule: Schedule) -> list[_Route]:
     first_sent = np.searchsorted(source[by_source], np.arange(len(edges) + 1))
     routes, selections = [], []
     for height, level in enumerate(schedule.levels):
-        own = by_source[first_sent[height] : first_sent[height + 1]]
-        targets, sizes = np.unique(target[own], return_counts=True)
+        sent_edges = by_source[first_sent[height] : first_sent[height + 1]]
+        targets, sizes = np.unique(target[sent_edges], return_counts=True)
         selections += [
-            _selection(child[own] - level.begin, _size(level)),
+            _selection(child[sent_edges] - level.begin, _size(level)),
             _selection(place[first_edge[height] : first_edge[height + 1]], edges[height]),
         ]
         routes.append((targets.tolist(), sizes.tolist()))
-    moved = iter(to_device_together([each for each in selections if each is not None], schedule.device))
-    on_device = [None if each is None else next(moved) for each in selections]
+    moved = iter(to_device_together([selection for selection in selections if selection is not None], schedule.device))
+    on_device = [None if selection is None else next(moved) for selection in selections]
     return [
         _Route(sent, targets, sizes, order)
         for sent, order, (targets, sizes) in zip(on_device[::2], on_device[1::2], routes, strict=True)

@@ -130,10 +130,10 @@ def leaf_products(cell: SplitCell) -> tuple[Product, ...]:
 
 def runs_by(cell: Cell, method: str) -> bool:
     """Return whether ``cell`` may run by a method other than its call: it has it, and no forward hooks."""
-    found = getattr(cell, method, None)
-    owner = getattr(found, "__self__", cell)  # another object if the cell delegates to one
+    function = getattr(cell, method, None)
+    owner = getattr(function, "__self__", cell)  # another object if the cell delegates to one
     hooked = getattr(owner, "_forward_hooks", None) or getattr(owner, "_forward_pre_hooks", None)
-    return callable(found) and not hooked
+    return callable(function) and not hooked
 
 
 def check_cell(cell: object) -> None:

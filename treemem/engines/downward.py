@@ -121,8 +121,8 @@ def propagate_both(
     """
     above = {name: value.index_select(0, up.row_of_node) for name, value in up.states.items()}
     _check_state(above, output, "on the way up")
-    found = propagate_down(down, batch, above[output], engine=engine)
-    below = {name: value.index_select(0, found.row_of_node) for name, value in found.states.items()}
+    downward = propagate_down(down, batch, above[output], engine=engine)
+    below = {name: value.index_select(0, downward.row_of_node) for name, value in downward.states.items()}
     row_of_root = nodes_of_roots(turned_batch(batch, by_kind=not _is_over_turned_trees(down)))
     row_of_node = torch.arange(batch.num_nodes, device=row_of_root.device)
     _check_state(below, output, "on the way down")

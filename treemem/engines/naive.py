@@ -58,11 +58,11 @@ def run_naive(cell: Cell, batch: TreeBatch, leaf_inputs: torch.Tensor, inner_inp
         children = {name: nodes.mailbox[name][first, order] for name in leaves}
         x = nodes.data.get("input")
         states = {name: value.new_zeros(len(order), *value.shape[2:]) for name, value in children.items()}
-        for each in nodes.data["kind"].unique().tolist():
-            place = torch.nonzero(nodes.data["kind"] == each).flatten()
-            own = {name: value[place] for name, value in children.items()}
-            made = cell(own, None if x is None else x[place], each)
-            made = checked_state(made, leaves, len(place), cell, f"forward(..., {each})")
+        for one_kind in nodes.data["kind"].unique().tolist():
+            place = torch.nonzero(nodes.data["kind"] == one_kind).flatten()
+            children_of_kind = {name: value[place] for name, value in children.items()}
+            made = cell(children_of_kind, None if x is None else x[place], one_kind)
+            made = checked_state(made, leaves, len(place), cell, f"forward(..., {one_kind})")
             states = {name: value.index_copy(0, place, made[name]) for name, value in states.items()}
         return {f"state {name}": value for name, value in states.items()}
 

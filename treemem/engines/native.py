@@ -73,30 +73,34 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
         NotNative: the cell has no step that can be printed, or :func:`treemem.native.why_not_native`.
     """
     split: Any = cell
-    own: Any = cell.cell if isinstance(cell, GivenRows) else cell
-    if not isinstance(own, torch.nn.Module):
+    plain_cell: Any = cell.cell if isinstance(cell, GivenRows) else cell
+    if not isinstance(plain_cell, torch.nn.Module):
         raise NotNative(f"{cell_name(cell)} is not an nn.Module")
-    if any(each._forward_hooks or each._forward_pre_hooks for each in own.modules()):
+    if any(module._forward_hooks or module._forward_pre_hooks for module in plain_cell.modules()):
         raise NotNative(f"{cell_name(cell)} has forward hooks, which would not fire")
-    is_split = callable(getattr(own, "step", None))
-    given = [each for each in schedule.leaf_segments if each.kind == GIVEN or not (is_split and leaf_products(split))]
+    is_split = callable(getattr(plain_cell, "step", None))
+    given = [
+        segment
+        for segment in schedule.leaf_segments
+        if segment.kind == GIVEN or not (is_split and leaf_products(split))
+    ]
     of_leaves = leaf_inputs if len(given) < len(schedule.leaf_segments) else None
     read = (of_leaves, inner_inputs if isinstance(inner_inputs, torch.Tensor) else None)
-    check_native([*(each for each in read if each is not None), *own.parameters()])
-    leaves = leaf_states(cell, leaf_inputs, [each[:3] for each in given])
+    check_native([*(tensor for tensor in read if tensor is not None), *plain_cell.parameters()])
+    leaves = leaf_states(cell, leaf_inputs, [segment[:3] for segment in given])
     if len(schedule.levels) < 2 and len(given) == len(schedule.leaf_segments):
         return leaves
     if len(leaves) > _MOST_STATES:
         raise NotNative(f"{cell_name(cell)} has {len(leaves)} states; C++ takes {_MOST_STATES}")
-    kinds = _kinds(own, schedule)
+    kinds = _kinds(plain_cell, schedule)
     most = max(kinds, default=0)
     if most > _MOST_CHILDREN:
         raise NotNative(f"a node has {most} children; C++ is printed for up to {_MOST_CHILDREN}")
     states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
     widths = None if of_leaves is None else of_leaves.shape[1], _width(inner_inputs)
     try:
-        formulas, weights = (split_formulas if is_split else cut_formulas)(own, kinds, states, widths)
-        most = max(len(each.weights) for each in formulas.values())
+        formulas, weights = (split_formulas if is_split else cut_formulas)(plain_cell, kinds, states, widths)
+        most = max(len(formula.weights) for formula in formulas.values())
         if most > _MOST_PRODUCTS:
             raise StepError(f"it has {most} matrix products; C++ takes {_MOST_PRODUCTS}")
     except StepError as error:
@@ -105,18 +109,18 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
             _logger.info("%s; its trees run under autograd", reason)
             _told.add(reason)
         raise NotNative(reason) from None
-    names = dict.fromkeys(name for each in formulas.values() for name in each.printed.learned)
+    names = dict.fromkeys(name for formula in formulas.values() for name in formula.printed.learned)
     label, of_labels = None, {}
     if isinstance(inner_inputs, LabelVectors) and _repeats(inner_inputs, formulas, weights):
         label, vectors = inner_inputs.label, inner_inputs.of_labels()
         of_labels = _products_of_labels(vectors, formulas, weights)
         inner_inputs = vectors.detach()
     features = of_leaves, feature_rows(inner_inputs)
-    tensors = _Tensors(features, leaves, {name: parameter_of(own, name) for name in names}, weights, of_labels)
-    flat = [None if each is None else each.contiguous() for each in tensors.flat()]
-    check_native([each for each in flat if each is not None])
+    tensors = _Tensors(features, leaves, {name: parameter_of(plain_cell, name) for name in names}, weights, of_labels)
+    flat = [None if tensor is None else tensor.contiguous() for tensor in tensors.flat()]
+    check_native([tensor for tensor in flat if tensor is not None])
     run = _Run(formulas, schedule, tensors, label)
-    run.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in flat)
+    run.train = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in flat)
     return dict(zip(leaves, run_under_autograd(run, *flat), strict=True))
 
 
@@ -128,9 +132,9 @@ def _width(features: Features) -> int | None:
 
 def _repeats(features: LabelVectors, formulas: Mapping[int, Formula], weights: Weights) -> bool:
     """Whether making products once for each label saves at least half of them."""
-    of_inner = [each for arity, each in formulas.items() if arity]
-    sets = max((len(weights[key][0]) for each in of_inner for key, _ in each.weights), default=1)
-    is_pure = all(each.printed.reads_products_of_features for each in of_inner)
+    of_inner = [formula for arity, formula in formulas.items() if arity]
+    sets = max((len(weights[key][0]) for formula in of_inner for key, _ in formula.weights), default=1)
+    is_pure = all(formula.printed.reads_products_of_features for formula in of_inner)
     return is_pure and 2 * sets * features.num_labels <= len(features.label)
 
 
@@ -138,14 +142,14 @@ def _products_of_labels(
     vectors: torch.Tensor, formulas: Mapping[int, Formula], weights: Weights
 ) -> dict[tuple[int, int], torch.Tensor]:
     """Return, by arity and product, bias and what features add to it, ``[sets, labels * copies, outputs]``."""
-    found = {}
+    of_labels = {}
     for arity, formula in formulas.items():
         for at, (product, (key, _)) in enumerate(zip(formula.printed.products, formula.weights, strict=True)):
             weight, bias = weights[key]
             if arity and product.from_below < weight.shape[2]:
                 inputs = product.of_features(vectors).expand(len(weight), -1, -1)
-                found[arity, at] = torch.baddbmm(bias[:, None], inputs, weight[:, :, product.from_below :].mT)
-    return found
+                of_labels[arity, at] = torch.baddbmm(bias[:, None], inputs, weight[:, :, product.from_below :].mT)
+    return of_labels
 
 
 class _Tensors(NamedTuple):
@@ -166,8 +170,8 @@ class _Tensors(NamedTuple):
     of_labels: dict[tuple[int, int], torch.Tensor]
 
     def flat(self) -> list[torch.Tensor | None]:
-        own = *self.leaves.values(), *self.learned.values(), *chain(*self.weights.values()), *self.of_labels.values()
-        return [*self.features, *own]
+        others = *self.leaves.values(), *self.learned.values(), *chain(*self.weights.values()), *self.of_labels.values()
+        return [*self.features, *others]
 
     def like(self, flat: Sequence[Any]) -> _Tensors:
         """The same structure of other tensors."""
@@ -184,9 +188,15 @@ class _Tensors(NamedTuple):
 def _kinds(cell: Any, schedule: Schedule) -> dict[int, list[int]]:
     """The kinds of the rows that take a step, by arity; both in ascending order."""
     runs_leaves = callable(getattr(cell, "step", None)) and bool(leaf_products(cell))
-    segments = [each for level in schedule.levels for each in level.segments]
-    found = sorted({(each.arity, each.kind) for each in segments if each.arity or (runs_leaves and each.kind != GIVEN)})
-    return {arity: [kind for own, kind in found if own == arity] for arity, _ in found}
+    segments = [segment for level in schedule.levels for segment in level.segments]
+    pairs = sorted(
+        {
+            (segment.arity, segment.kind)
+            for segment in segments
+            if segment.arity or (runs_leaves and segment.kind != GIVEN)
+        }
+    )
+    return {arity: [kind for of_arity, kind in pairs if of_arity == arity] for arity, _ in pairs}
 
 
 class _Run(NativeRun):
@@ -218,7 +228,7 @@ class _Run(NativeRun):
         self._num_given, self._hidden_size = len(first), first.shape[-1]
         self._num_rows, self._num_leaves, self._child = schedule.num_rows, schedule.num_leaf_rows, schedule.child
         levels = [
-            [each for each in level.segments if each.arity in formulas and each.kind != GIVEN]
+            [segment for segment in level.segments if segment.arity in formulas and segment.kind != GIVEN]
             for level in schedule.levels
         ]
         self._segments_of_level = integers([len(level) for level in levels])
@@ -230,13 +240,13 @@ class _Run(NativeRun):
         self._sets = {
             arity: [
                 None if sets is None else integers([sets.get(kind, 0) for kind in range(num_kinds)])
-                for _, sets in each.weights
+                for _, sets in formula.weights
             ]
-            for arity, each in formulas.items()
+            for arity, formula in formulas.items()
         }
         self._label = None if label is None else label.contiguous()
         self._num_labels = 0 if tensors.features[1] is None or label is None else len(tensors.features[1])
-        self._num_features = integers([0 if each is None else each.shape[1] for each in tensors.features])
+        self._num_features = integers([0 if feature is None else feature.shape[1] for feature in tensors.features])
         threads = int(sizes[arities > 0].sum()) // (_ROWS_PER_THREAD * max(1, len(levels) - 1))
         self._num_threads = max(1, min(torch.get_num_threads(), threads))
 
@@ -258,12 +268,12 @@ class _Run(NativeRun):
         count, retained = len(flat_wanted), graph_is_retained()
         tensors, wanted = self.tensors.like(kept[:count]), self.tensors.like(flat_wanted)
         states, products = kept[count : count + len(incoming)], kept[count + len(incoming) :]
-        found = self._gradients(
-            tensors, states, [each.clone() if retained else each for each in products], incoming, wanted
+        gradients = self._gradients(
+            tensors, states, [product.clone() if retained else product for product in products], incoming, wanted
         )
         if not retained:
             self.masks = {}  # which would stay as long as any state does
-        return found.flat()
+        return gradients.flat()
 
     def _gradients(
         self,
@@ -280,19 +290,19 @@ class _Run(NativeRun):
             is_learned = at >= 2 + len(states)
             wants = tensor is not None and (is_wanted or (is_learned and learns))
             flat.append(torch.zeros_like(tensor) if wants else None)  # type: ignore[arg-type]
-        found = tensors.like(flat)
-        for given, gradient in zip(found.leaves.values(), incoming, strict=True):
+        d_tensors = tensors.like(flat)
+        for given, gradient in zip(d_tensors.leaves.values(), incoming, strict=True):
             if given is not None and gradient is not None:
                 given.copy_(gradient[self._num_leaves - self._num_given : self._num_leaves])
-        problem = self._problem(tensors, states, kept, found if learns else None)
+        problem = self._problem(tensors, states, kept, d_tensors if learns else None)
         sizes, begun = (ctypes.c_int64 * 2)(), ctypes.c_void_p()
         outputs = ctypes.byref(sizes), ctypes.byref(sizes, 8), ctypes.byref(begun)
         self._library.begin_backward(problem, *outputs)
         try:
             rows = [empty_rows(states[0], size, sum(self._widths)) for size in sizes]
-            outside = [None if each is None else each.to(self._dtype).contiguous() for each in incoming]
+            outside = [None if d_state is None else d_state.to(self._dtype).contiguous() for d_state in incoming]
             gradients = GRADIENTS(
-                **{"states": outside, "given": list(found.leaves.values()), "features": found.features},
+                **{"states": outside, "given": list(d_tensors.leaves.values()), "features": d_tensors.features},
                 **dict(zip(("rows", "spilled"), rows, strict=True)),
             )
             self._library.backward(begun, gradients)
@@ -301,12 +311,12 @@ class _Run(NativeRun):
         for arity, of_threads in self._d_learned.items() if learns else ():
             total = of_threads.sum(0)
             for name in self._formulas[arity].printed.learned:
-                own, total = total.tensor_split([found.learned[name].numel()])
-                found.learned[name].add_(own.view_as(found.learned[name]))
-        return found
+                part, total = total.tensor_split([d_tensors.learned[name].numel()])
+                d_tensors.learned[name].add_(part.view_as(d_tensors.learned[name]))
+        return d_tensors
 
     def _problem(
-        self, tensors: _Tensors, states: list[torch.Tensor], kept: list[torch.Tensor] | None, found: _Tensors | None
+        self, tensors: _Tensors, states: list[torch.Tensor], kept: list[torch.Tensor] | None, d_tensors: _Tensors | None
     ) -> Filled:
         """The problem; in the forward pass (``kept`` is None) with new memory for what it keeps."""
         self._d_learned: dict[int, torch.Tensor] = {}
@@ -320,13 +330,13 @@ class _Run(NativeRun):
                 learned = torch.cat([tensors.learned[name].flatten() for name in formula.printed.learned])
                 self._d_learned[arity] = learned.new_zeros(self._num_threads, len(learned))
             products = [
-                self._product(arity, at, tensors, found, given) | {name: functions[f"{name}{at}"] for name in PAIR}
+                self._product(arity, at, tensors, d_tensors, given) | {name: functions[f"{name}{at}"] for name in PAIR}
                 for at in range(len(formula.weights))
             ]
             arities.append(
                 ARITY(
                     **{"arity": arity, "rows": self._rows[arity], "num_products": len(products)},
-                    **{"products": [PRODUCT(**each) for each in products], "mask": mask, "learned": learned},
+                    **{"products": [PRODUCT(**product) for product in products], "mask": mask, "learned": learned},
                     **{name: functions[name] for name in ("forward", "backward")},
                     d_learned=self._d_learned.get(arity),
                     num_scratch=vectors * self._hidden_size,
@@ -349,15 +359,17 @@ class _Run(NativeRun):
         if dropouts and arity not in self.masks:
             widths = [width for _, width in dropouts]
             self.masks[arity] = like.new_empty(self._rows[arity], sum(widths))
-            for (rate, _), own in zip(dropouts, self.masks[arity].split(widths, 1), strict=True):
-                own.bernoulli_(1 - rate).div_(1 - rate or 1)
+            for (rate, _), mask in zip(dropouts, self.masks[arity].split(widths, 1), strict=True):
+                mask.bernoulli_(1 - rate).div_(1 - rate or 1)
         return self.masks.get(arity)
 
-    def _product(self, arity: int, at: int, tensors: _Tensors, found: _Tensors | None, given: Any) -> dict[str, Any]:
+    def _product(
+        self, arity: int, at: int, tensors: _Tensors, d_tensors: _Tensors | None, given: Any
+    ) -> dict[str, Any]:
         formula, rows = self._formulas[arity], self._rows[arity]
         product, (key, _) = formula.printed.products[at], formula.weights[at]
         weight, bias = tensors.weights[key]
-        d_weight, d_bias = (None, None) if found is None else found.weights[key]
+        d_weight, d_bias = (None, None) if d_tensors is None else d_tensors.weights[key]
         values = gradient = None
         if given is not None:
             values = next(given)
@@ -366,7 +378,7 @@ class _Run(NativeRun):
             values = empty_rows(weight, rows * product.copies, weight.shape[1])
             self.kept.append(values)
         of_labels, d_of_labels = (
-            None if each is None else each.of_labels.get((arity, at)) for each in (tensors, found)
+            None if group is None else group.of_labels.get((arity, at)) for group in (tensors, d_tensors)
         )
         return {
             **{"of_labels": of_labels, "d_of_labels": d_of_labels},
@@ -396,7 +408,7 @@ class GrowingRows:
         shapes = {name: tuple(value.shape[1:]) for name, value in states.items()}
         formulas, weights = split_formulas(cell, {arity: [0]}, shapes, (None, width or None))
         formula = formulas[arity].printed
-        maps = [[each.detach().contiguous() for each in weights[key]] for key, _ in formulas[arity].weights]
+        maps = [[tensor.detach().contiguous() for tensor in weights[key]] for key, _ in formulas[arity].weights]
         learned = [parameter_of(cell, name).detach().flatten() for name in formula.learned]
         check_native([*states.values(), *chain(*maps), *learned, *([] if features is None else [features])])
         functions, vectors = row_functions(formula, first.dtype)
@@ -420,7 +432,7 @@ class GrowingRows:
         fixed = {
             **{"num_rows": len(first), "num_leaves": self._num_leaves, "num_given": self._num_leaves, "num_levels": 1},
             **{"num_arities": 1, "arities": [of_arity], "num_states": len(states), "states": list(states.values())},
-            **{"hidden_size": first.shape[-1], "widths": integers([each[0].numel() for each in states.values()])},
+            **{"hidden_size": first.shape[-1], "widths": integers([state[0].numel() for state in states.values()])},
             **{"features": [None, features], "num_features": integers([0, width]), "child": child},
             **{"segments": self._segment, "segments_of_level": integers([1]), "gemm": product_function(first.dtype)},
             **{"label": None, "num_labels": 0},

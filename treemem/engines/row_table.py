@@ -47,8 +47,8 @@ class RowTable:
 
     def read(self, rows: Rows) -> torch.Tensor:
         """Return a copy of rows, ``[..., width]``."""
-        found: torch.Tensor = _Read.apply(self._written, self._values, self._gradients, rows)
-        return found
+        result: torch.Tensor = _Read.apply(self._written, self._values, self._gradients, rows)
+        return result
 
 
 class _Gradients:

@@ -74,9 +74,9 @@ class LongestFirst:
 
     def of(self, values: torch.Tensor) -> torch.Tensor:
         """Return ``values [sequences, longest, ...]`` of these sequences, up to the longest, and 0 after their ends."""
-        own = values.index_select(0, self.rows)[:, : len(self.sizes)]
-        there = within(self.lengths_there, own.shape[1])
-        return own.masked_fill(~there.view(*there.shape, *[1] * (own.dim() - 2)), 0)
+        sorted_values = values.index_select(0, self.rows)[:, : len(self.sizes)]
+        there = within(self.lengths_there, sorted_values.shape[1])
+        return sorted_values.masked_fill(~there.view(*there.shape, *[1] * (sorted_values.dim() - 2)), 0)
 
     def back(self, values: torch.Tensor, longest: int | None = None) -> torch.Tensor:
         """Return what there is of each of these sequences for all, 0 for empty ones.
@@ -143,12 +143,12 @@ def run_packed(
         return of_each[0].new_zeros(*inputs.shape[:2], of_each[0].shape[1]), [*of_each]
     order = to_device(packing.order, inputs.device)
     present, empty = order.split([packing.sizes[0], len(order) - packing.sizes[0]])
-    outputs, *last = kernel(packing.packed(inputs), packing.sizes, [each[present] for each in of_each])
-    kept = [each[empty] for each in of_each] + [
-        each.new_zeros(len(empty), *each.shape[1:]) for each in last[len(of_each) :]
+    outputs, *last = kernel(packing.packed(inputs), packing.sizes, [tensor[present] for tensor in of_each])
+    kept = [tensor[empty] for tensor in of_each] + [
+        tensor.new_zeros(len(empty), *tensor.shape[1:]) for tensor in last[len(of_each) :]
     ]
     back = order.argsort()
-    ends = [torch.cat([end, each.to(end.dtype)])[back] for end, each in zip(last, kept, strict=False)]
+    ends = [torch.cat([end, tensor.to(end.dtype)])[back] for end, tensor in zip(last, kept, strict=False)]
     return packing.padded(outputs), ends
 
 
@@ -188,8 +188,8 @@ def entry_of_each(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     if not values.shape[1]:
         return values.new_zeros(len(values), values.shape[2])
     places = to_device(places, values.device)
-    found = values[torch.arange(len(values), device=values.device), places.clamp(min=0)]
-    return found.masked_fill(places[:, None] < 0, 0)
+    entries = values[torch.arange(len(values), device=values.device), places.clamp(min=0)]
+    return entries.masked_fill(places[:, None] < 0, 0)
 
 
 def reversed_within(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -39,9 +39,9 @@ def trace_steps(
     for height, level in enumerate(schedule.levels):
         for begin, end, kind, arity, first in level.segments:
             if height == 0:
-                found = of_leaves(leaf_inputs[begin:end], kind) if of_leaves else {}
+                of_rows = of_leaves(leaf_inputs[begin:end], kind) if of_leaves else {}
             elif of_inner is None:
-                found = {}
+                of_rows = {}
             else:
                 child = schedule.child[first : first + (end - begin) * arity]
                 children = {
@@ -50,9 +50,9 @@ def trace_steps(
                 }
                 above = schedule.num_leaf_rows
                 x = None if inner_inputs is None else inner_inputs[begin - above : end - above]
-                found = of_inner(children, x, kind)
-            if found:
-                parts.append((begin, end, checked_state(found, None, end - begin, cell, "trace")))
+                of_rows = of_inner(children, x, kind)
+            if of_rows:
+                parts.append((begin, end, checked_state(of_rows, None, end - begin, cell, "trace")))
     traced = _joined(parts, schedule.num_rows)
     return {name: value.index_select(0, schedule.row_of_node) for name, value in traced.items()}
 

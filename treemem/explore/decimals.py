@@ -25,8 +25,8 @@ def coded(values: NDArray[np.float64]) -> NDArray[np.uint32]:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(values))))
         rounded = np.rint(values * scale) / scale
-        found = np.where(np.isfinite(rounded), rounded, values) + 0.0  # no -0.0
-        bits = found.astype(np.float32).view(np.uint32)
+        numbers = np.where(np.isfinite(rounded), rounded, values) + 0.0  # no -0.0
+        bits = numbers.astype(np.float32).view(np.uint32)
     return (bits + np.uint32(0x80)) >> np.uint32(8)
 
 

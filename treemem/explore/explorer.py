@@ -99,18 +99,18 @@ def page_data(
     task = model.task
     given = list(examples) if isinstance(examples, Iterator) else examples
     forest = task.forest_of(given)
-    own = _checked_examples(task, forest, labels, ids, most)
-    recording = record(model, own)
+    chosen = _checked_examples(task, forest, labels, ids, most)
+    recording = record(model, chosen)
     names = LabelTable()
     encodings = recording.encodings.reshape(-1, recording.encodings.shape[2])
     places = recording.table.place_of(encodings).tolist()
     table, row_of_item = recording.table.finish()
-    answers = _answers(model, own, recording.kept)
-    verdicts = task.verdicts(forest) if len(forest) == len(own) else None
-    trees = _trees(own, recording, row_of_item, names)
+    answers = _answers(model, chosen, recording.kept)
+    verdicts = task.verdicts(forest) if len(forest) == len(chosen) else None
+    trees = _trees(chosen, recording, row_of_item, names)
     warnings = model.warnings(forest)
-    joined = len(forest) == len(own) and own.trees_per_example > 1
-    texts = _texts(task, forest, own)
+    joined = len(forest) == len(chosen) and chosen.trees_per_example > 1
+    texts = _texts(task, forest, chosen)
     if not isinstance(given, Forest):
         texts = [example if isinstance(example, str) else text for example, text in zip(given, texts, strict=True)]
     return {
@@ -126,14 +126,14 @@ def page_data(
             {
                 "id": printable_line(str(number + 1 if ids is None else ids[number])),
                 "text": printable_line(texts[number]),
-                "group": int(own.group[number]),
+                "group": int(chosen.group[number]),
                 **answers[number],
                 "warning": printable_line(warnings[number]) if number in warnings else None,
                 "verdict": None if verdicts is None else _verdict_text(verdicts[number]),
                 "joint": names.add(forest[number].label) if joined else None,
                 **trees[number],
             }
-            for number in range(len(own))
+            for number in range(len(chosen))
         ],
         **table,
         "labels": names.entries(),
@@ -148,52 +148,58 @@ def _checked_examples(
     """Return the examples of a forest, with ``labels`` if they are given."""
     if not len(forest):
         raise RecipeError("there are no examples; give at least one")
-    own = task.examples_to_predict(forest)
-    if len(own) > checked_count("most", most):
-        raise RecipeError(f"{len(own)} examples are more than {most}; choose some of them, or set most={len(own)}")
-    if ids is not None and len(ids) != len(own):
-        raise RecipeError(f"{len(ids)} ids for {len(own)} examples; give one for each")
+    examples = task.examples_to_predict(forest)
+    if len(examples) > checked_count("most", most):
+        raise RecipeError(
+            f"{len(examples)} examples are more than {most}; choose some of them, or set most={len(examples)}"
+        )
+    if ids is not None and len(ids) != len(examples):
+        raise RecipeError(f"{len(ids)} ids for {len(examples)} examples; give one for each")
     if labels is None:
-        return own
+        return examples
     given = np.asarray(labels)
-    if given.shape != (len(own),):
-        raise RecipeError(f"labels have the shape {list(given.shape)}; give one for each of {len(own)} examples")
-    label = np.repeat(given, len(forest) // len(own))
+    if given.shape != (len(examples),):
+        raise RecipeError(f"labels have the shape {list(given.shape)}; give one for each of {len(examples)} examples")
+    label = np.repeat(given, len(forest) // len(examples))
     return task.examples_to_predict(forest.with_data(tree_data={**forest.tree_data, "label": label}))
 
 
-def _texts(task: Task, forest: Forest, own: Examples) -> list[str]:
+def _texts(task: Task, forest: Forest, examples: Examples) -> list[str]:
     """Return the text of each example: infix for equations, tokens for anything else."""
     written: list[str] = []
-    if len(forest) == len(own):
+    if len(forest) == len(examples):
         for tree in forest if forest.labels and EQUALITY in forest.labels else ():
             try:
                 written.append(format_equation(tree))
             except TreememError:
                 break
-        if len(written) == len(own):
+        if len(written) == len(examples):
             return written
-    words = [" ".join(words) for words in own.forest.tokens(task.token_form).strings()]
-    each = own.trees_per_example
-    return ["\t".join(words[first : first + each]) for first in range(0, len(words), each)]
+    words = [" ".join(words) for words in examples.forest.tokens(task.token_form).strings()]
+    per_example = examples.trees_per_example
+    return ["\t".join(words[first : first + per_example]) for first in range(0, len(words), per_example)]
 
 
-def _answers(model: Model, own: Examples, kept: Any) -> list[dict[str, Any]]:
+def _answers(model: Model, examples: Examples, kept: Any) -> list[dict[str, Any]]:
     """Return the answer to each example, and whether it is correct."""
     task = model.task
-    correct = task.correct(kept, own.targets)
+    correct = task.correct(kept, examples.targets)
     if isinstance(task, ClassificationTask):
-        found = _class_answers(model.probabilities(kept, own.targets), task.class_names, own.targets["label"].tolist())
+        answers = _class_answers(
+            model.probabilities(kept, examples.targets), task.class_names, examples.targets["label"].tolist()
+        )
     else:
-        labels = task.known_answers(own) or [None] * len(own)
-        found = [_other_answer(*each, label) for each, label in zip(model.answers(kept, own), labels, strict=True)]
-    for number, answer in enumerate(found):
+        labels = task.known_answers(examples) or [None] * len(examples)
+        answers = [
+            _other_answer(*said, label) for said, label in zip(model.answers(kept, examples), labels, strict=True)
+        ]
+    for number, answer in enumerate(answers):
         output, is_number = kept[number], answer["prediction"] != _NOT_A_NUMBER
-        is_known = correct is not None and own.labelled[number]
+        is_known = correct is not None and examples.labelled[number]
         answer["correct"] = correct is not None and bool(correct[number]) and is_number if is_known else None
         numbers = output.double().flatten().tolist() if isinstance(output, Tensor) else []
         answer["outputs"] = [shown(value) for value in numbers]
-    return found
+    return answers
 
 
 def _class_answers(
@@ -204,10 +210,10 @@ def _class_answers(
     rows = np.stack([1 - probabilities, probabilities], 1) if is_binary else probabilities
     names = ("false", "true") if is_binary else class_names or range(rows.shape[1])
     called = [printable_line(str(name)) for name in names]
-    found = []
+    answers = []
     for row, label in zip(rows, labels, strict=True):
         answer, is_number = int(row.argmax()), not np.isnan(row).any()
-        found.append(
+        answers.append(
             {
                 "prediction": called[answer] if is_number else _NOT_A_NUMBER,
                 "probability": shown(float(row[answer]) if is_number else float("nan")),
@@ -215,7 +221,7 @@ def _class_answers(
                 "label": called[label] if label >= 0 else None,
             }
         )
-    return found
+    return answers
 
 
 def _verdict_text(verdict: Verdict) -> str:
@@ -237,17 +243,17 @@ def _answer_text(answer: Any) -> str:
     return printable_line(" ".join(map(str, parts)) or "(none)")
 
 
-def _trees(own: Examples, recording: Recording, row_of_item: list[int], names: LabelTable) -> list[dict[str, Any]]:
+def _trees(examples: Examples, recording: Recording, row_of_item: list[int], names: LabelTable) -> list[dict[str, Any]]:
     """Return the trees and sequences of each example, with the rows of their items."""
-    forest, each = own.forest, own.trees_per_example
+    forest, per_example = examples.forest, examples.trees_per_example
     label = names.of_forest(forest)
     arity = forest.arity.tolist()
     begin = forest.begin.tolist()
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     first_token = 0
-    for number in range(len(own)):
+    for number in range(len(examples)):
         trees = []
-        for tree in range(number * each, (number + 1) * each):
+        for tree in range(number * per_example, (number + 1) * per_example):
             nodes = slice(begin[tree], begin[tree + 1])
             trees.append({"label": label[nodes], "arity": arity[nodes]})
             if recording.items == "nodes":
@@ -257,8 +263,8 @@ def _trees(own: Examples, recording: Recording, row_of_item: list[int], names: L
             tokens = slice(first_token, first_token + len(read.words))
             sequences.append(_sequence(read, row_of_item[tokens], names))
             first_token = tokens.stop
-        found.append({"trees": trees, "sequences": sequences})
-    return found
+        entries.append({"trees": trees, "sequences": sequences})
+    return entries
 
 
 def _sequence(read: ReadSequence, rows: list[int], names: LabelTable) -> dict[str, Any]:

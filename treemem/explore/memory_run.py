@@ -169,8 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             plot_memory_run(record, options.plot)
         if options.record is not None:
             size = sum(parameter.numel() for parameter in model.parameters())
-            found = {**record, "parameters": size, "weights": weights_digest(model)}
-            write_records(options.record, [found], overwrite=True)
+            full_record = {**record, "parameters": size, "weights": weights_digest(model)}
+            write_records(options.record, [full_record], overwrite=True)
     except TreememError as error:
         print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2

@@ -63,8 +63,8 @@ def plot_accuracy(
     }
     axes = figure.add_subplot()
     beside_published: set[int] = set()
-    for network, own in scores.items():
-        points = sorted((score.group, score) for score in own if isinstance(score.group, int))
+    for network, network_scores in scores.items():
+        points = sorted((score.group, score) for score in network_scores if isinstance(score.group, int))
         groups = [name for name, _ in points]
         errors = [score.deviation or 0.0 for _, score in points]
         several = any(score.deviation is not None for _, score in points)
@@ -80,7 +80,7 @@ def plot_accuracy(
             beside_published.update(groups)
     parts = scored_alike(scores)
     for part in parts:
-        by_group = {score.group: score.majority for own in part.values() for score in own}
+        by_group = {score.group: score.majority for network_scores in part.values() for score in network_scores}
         majority = [(name, value) for name, value in by_group.items() if isinstance(name, int) and value is not None]
         label = baseline if len(parts) == 1 else f"{baseline}, {', '.join(part)}"
         if majority:
@@ -130,7 +130,7 @@ def plot_training(
         metrics.plot(*_points(points, field), color=line.get_color())
         best = None
         for point in points:
-            losses_of = (each.get("validation_loss") for each in (point, best or {}))
+            losses_of = (entry.get("validation_loss") for entry in (point, best or {}))
             if field in point and (best is None or monitor.is_better(point[field], best[field], *losses_of)):
                 best = point
         if best is not None:
@@ -144,8 +144,8 @@ def plot_training(
 
 def _points(epochs: list[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
     """Return the epochs whose record has ``name``, and its values."""
-    found = [record for record in epochs if isinstance(record.get(name), (int, float))]
-    return [record["epoch"] for record in found], [record[name] for record in found]
+    recorded = [record for record in epochs if isinstance(record.get(name), (int, float))]
+    return [record["epoch"] for record in recorded], [record[name] for record in recorded]
 
 
 def _finish_axes(axes: Any, x: str, y: Monitor) -> None:

@@ -97,8 +97,8 @@ def record(model: Model, examples: Examples) -> Recording:
             batch = batch.to(model.device)
             encoded = _record_batch(model, batch, examples, recording)
             output = ModelOutput(model.head(encoded), encoded)
-            found = model.task.kept(output, batch, examples.known_targets(batch, model.device))
-            kept += [found.cpu()] if isinstance(found, torch.Tensor) else found
+            of_batch = model.task.kept(output, batch, examples.known_targets(batch, model.device))
+            kept += [of_batch.cpu()] if isinstance(of_batch, torch.Tensor) else of_batch
             encodings.append(_numpy(getattr(encoded, "root", encoded)))
     recording.kept = torch.cat(kept) if isinstance(kept[0], torch.Tensor) else kept
     recording.encodings = np.concatenate(encodings)
@@ -129,44 +129,44 @@ def _record_batch(model: Model, batch: Batch, examples: Examples, recording: Rec
         recording.attends_by = by
         mark = _MARKS[-1] if weights.shape[-1] > outputs.shape[1] else ""
         reads = [_with_attention(*pair, mark) for pair in zip(reads, weights, strict=True)]
-    each = len(reads) // batch.num_examples
-    recording.sequences += [reads[first : first + each] for first in range(0, len(reads), each)]
+    per_example = len(reads) // batch.num_examples
+    recording.sequences += [reads[first : first + per_example] for first in range(0, len(reads), per_example)]
     return encoded
 
 
 def _forest_of(batch: Batch, examples: Examples) -> Forest:
     """Return the trees of a batch. Those of one example are adjacent."""
-    each = examples.trees_per_example
-    return examples.forest[(np.asarray(batch.example_ids)[:, None] * each + np.arange(each)).ravel()]
+    per_example = examples.trees_per_example
+    return examples.forest[(np.asarray(batch.example_ids)[:, None] * per_example + np.arange(per_example)).ravel()]
 
 
 def _node_values(encoded: Any, axes: _Axes, forest: Forest) -> dict[str, Values]:
     """Return the states and the trace of each node of a batch, the trace in the order of ``axes``."""
     names = getattr(encoded, "names", ())
     states = {name: encoded[name] for name in names} or {"h": encoded.outputs}
-    found = {name: Values("state", entries_of(_numpy(value))) for name, value in states.items()}
+    by_name = {name: Values("state", entries_of(_numpy(value))) for name, value in states.items()}
     order = list(axes)
     for name in sorted(encoded.trace, key=lambda name: order.index(name) if name in order else len(order)):
         values = entries_of(_numpy(encoded.trace[name]))
         known = ~np.isnan(values).all(2) | (np.arange(values.shape[1]) < forest.arity[:, None])
         entry_axis = axes.get(name, ("nodes", "hidden"))[1]
-        found[name if name not in found else f"{name} (gate)"] = Values("gate", values, known, entry_axis)
-    return found
+        by_name[name if name not in by_name else f"{name} (gate)"] = Values("gate", values, known, entry_axis)
+    return by_name
 
 
 def _token_values(
     encoded: Any, axes: _Axes, memory: Mapping[str, torch.Tensor], present: NDArray[np.bool_]
 ) -> dict[str, Values]:
     """Return the output, the trace and the memory at each token of a batch, sequence by sequence."""
-    found = {"h": Values("state", entries_of(_numpy(encoded.outputs)[present]))}
+    by_name = {"h": Values("state", entries_of(_numpy(encoded.outputs)[present]))}
     for name, names in axes.items():
         if name in encoded.trace and names.count("tokens") == 1:
             values = np.moveaxis(_numpy(encoded.trace[name]), names.index("tokens"), 1)
             values = values[:, : present.shape[1]][present]  # without the mark after the last token
             rest = [axis for axis in names if axis not in ("sequences", "tokens")]
             sort: Literal["state", "step"] = "step" if len(rest) < 2 else "state"
-            found[name] = Values(sort, entries_of(values), axis=rest[0] if rest else "")
-    return found | {
+            by_name[name] = Values(sort, entries_of(values), axis=rest[0] if rest else "")
+    return by_name | {
         name: Values("state", entries_of(_numpy(held)[present]), axis="slots") for name, held in memory.items()
     }
 

@@ -66,14 +66,14 @@ class StateTable:
             for name, values in chunk.items():
                 fields.setdefault(name, []).append((first, values))
             first += count
-        entries = {name: max(each.values.shape[1] for _, each in parts) for name, parts in fields.items()}
-        widths = {name: max(each.values.shape[2] for _, each in parts) for name, parts in fields.items()}
+        entries = {name: max(field.values.shape[1] for _, field in parts) for name, parts in fields.items()}
+        widths = {name: max(field.values.shape[2] for _, field in parts) for name, parts in fields.items()}
         table = np.full((num_items, sum(entries.values())), -1, np.int64)
         column = 0
         for name, parts in fields.items():
-            for begin, each in parts:
-                end, width = begin + len(each.values), column + each.values.shape[1]
-                table[begin:end, column:width] = self._places(each, widths[name])
+            for begin, field in parts:
+                end, width = begin + len(field.values), column + field.values.shape[1]
+                table[begin:end, column:width] = self._places(field, widths[name])
             column += entries[name]
         rows, row_of_item = np.unique(table, axis=0, return_inverse=True)
         columns = np.split(rows, np.cumsum(list(entries.values()))[:-1], axis=1) if entries else []
@@ -85,7 +85,7 @@ class StateTable:
                     "axis": parts[-1][1].axis,
                     "width": widths[name],
                     "entries": entries[name],
-                    **_bounds([each for _, each in parts]),
+                    **_bounds([field for _, field in parts]),
                 }
                 for name, parts in fields.items()
             ],
@@ -103,10 +103,10 @@ class StateTable:
 
 
 def _bounds(fields: Sequence[Values]) -> dict[str, str]:
-    told = [each.values if each.known is None else each.values[each.known] for each in fields]
-    finite = [each[np.isfinite(each)] for each in told]
-    low = min(float(each.min(initial=0.0)) for each in finite)
-    return {"low": shown(low), "high": shown(max(float(each.max(initial=0.0)) for each in finite))}
+    told = [field.values if field.known is None else field.values[field.known] for field in fields]
+    finite = [array[np.isfinite(array)] for array in told]
+    low = min(float(array.min(initial=0.0)) for array in finite)
+    return {"low": shown(low), "high": shown(max(float(array.max(initial=0.0)) for array in finite))}
 
 
 class _VectorPool:

@@ -44,8 +44,8 @@ def accuracy_table(
     for alike in scored_alike(scores) or [{}]:
         if any(score.majority is not None for score in _columns(alike).values()):
             rows.append(line(MAJORITY, _columns(alike), lambda score: monitor.shown(score.majority)))
-        for network, own in alike.items():
-            by_group = {score.group: score for score in own}
+        for network, network_scores in alike.items():
+            by_group = {score.group: score for score in network_scores}
             rows.append(
                 line(network, by_group, lambda score: monitor.shown(score.metrics.get(metric), score.deviation))
             )
@@ -60,19 +60,19 @@ def accuracy_table(
 def scored_alike(scores: Mapping[str, Sequence[Score]]) -> list[dict[str, Sequence[Score]]]:
     """Return the networks in parts that were scored on the same examples, as far as counts and majorities tell."""
     parts: list[dict[str, Sequence[Score]]] = []
-    for network, own in scores.items():
-        part = next((part for part in parts if _fit_together(own, _columns(part))), None)
+    for network, network_scores in scores.items():
+        part = next((part for part in parts if _fit_together(network_scores, _columns(part))), None)
         if part is None:
             parts.append(part := {})
-        part[network] = own
+        part[network] = network_scores
     return parts
 
 
-def _fit_together(own: Sequence[Score], others: Mapping[int | str, Score]) -> bool:
+def _fit_together(network_scores: Sequence[Score], others: Mapping[int | str, Score]) -> bool:
     def examples(score: Score) -> tuple[int, str]:
         return score.examples, percent_of(score.majority)
 
-    return all(examples(score) == examples(others.get(score.group, score)) for score in own)
+    return all(examples(score) == examples(others.get(score.group, score)) for score in network_scores)
 
 
 def overall_table(
@@ -87,11 +87,13 @@ def overall_table(
     """
     figures = {(figure.network, figure.metric): figure for figure in published if figure.split == split}
     rows = [["network", *OVERALL_METRICS]]
-    for network, own in scores.items():
+    for network, network_scores in scores.items():
         cells = []
         for metric in OVERALL_METRICS:
             figure = figures.get((network, metric))
-            cell = percent_of(getattr(own[-1], metric), own[-1].deviation if metric == "accuracy" else None)
+            cell = percent_of(
+                getattr(network_scores[-1], metric), network_scores[-1].deviation if metric == "accuracy" else None
+            )
             cells.append(cell if figure is None else f"{cell} ({percent_of(figure.value, figure.deviation)})")
         rows.append([network, *cells])
     return markdown_table(rows)
@@ -99,8 +101,8 @@ def overall_table(
 
 def _columns(scores: Mapping[str, Sequence[Score]]) -> dict[int | str, Score]:
     """Return a score of each group, in the order of the groups, "all" last."""
-    found = {score.group: score for own in scores.values() for score in own}
-    return {name: found[name] for name in sorted(found, key=lambda name: (isinstance(name, str), name))}
+    by_group = {score.group: score for network_scores in scores.values() for score in network_scores}
+    return {name: by_group[name] for name in sorted(by_group, key=lambda name: (isinstance(name, str), name))}
 
 
 def percent_of(value: float | None, deviation: float | None = None) -> str:

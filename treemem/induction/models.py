@@ -43,21 +43,21 @@ def induced_trees(
         GraphError: a batch made from a graph, or a sentence for which the encoder computed numbers that are not finite.
         VocabularyError: a label that the encoder does not know, or a root that joins sentences.
     """
-    own: Any = encoder
-    if not getattr(own, "can_induce_trees", False):
-        hint = "; give its .encoder" if getattr(getattr(own, "encoder", None), "can_induce_trees", False) else ""
-        raise RecipeError(f"{type(own).__name__} does not induce trees{hint}; {INDUCE_TREES}")
+    network: Any = encoder
+    if not getattr(network, "can_induce_trees", False):
+        hint = "; give its .encoder" if getattr(getattr(network, "encoder", None), "can_induce_trees", False) else ""
+        raise RecipeError(f"{type(network).__name__} does not induce trees{hint}; {INDUCE_TREES}")
     checked_count("sentences_at_once", sentences_at_once)
     if isinstance(sentences, TreeBatch):
-        return list(own.induced_trees(sentences, **options))
+        return list(network.induced_trees(sentences, **options))
     forest = sentences if isinstance(sentences, Forest) else Forest.from_trees(sentences)
-    index = _index(forest, own)
-    device = next(own.parameters()).device
+    index = _index(forest, network)
+    device = next(network.parameters()).device
     trees: list[Tree] = []
     for first in range(0, len(forest), sentences_at_once):
         chosen = slice(first, first + sentences_at_once)
         try:
-            trees += own.induced_trees(TreeBatch.from_index(index, chosen).to(device), **options)
+            trees += network.induced_trees(TreeBatch.from_index(index, chosen).to(device), **options)
         except GraphError as error:
             raise GraphError(f"in the batch that begins with sentence {first}: {error}") from error
     return trees

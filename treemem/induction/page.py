@@ -99,7 +99,7 @@ def _page(
     _check(gold, runs, sentences)
     chosen = differing_sentences(runs) if sentences is None else list(sentences)
     shown = chosen[: checked_count("most", most)]
-    found = (
+    findings = (
         f"Of {len(gold)} sentences, {len(chosen)} (each counted once) are predicted correctly by all {len(runs)} runs "
         "with trees that are not all the same."
         if sentences is None
@@ -107,7 +107,7 @@ def _page(
     )
     return page_template("treemem.induction", "tree_page.html").render(
         title=printable(title),
-        found=found,
+        found=findings,
         shown_all=len(shown) == len(chosen),
         names=[printable(name) for name in runs],
         sections=[_section(number, gold[number], runs) for number in shown],

@@ -81,12 +81,12 @@ def score_runs(gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], *, aver
     score, of_gold = _SCORES[average], bracketings(gold)
     of_runs = {name: bracketings(trees) for name, trees in runs.items()}
     of_run = {}
-    for name, own in of_runs.items():
+    for name, run_trees in of_runs.items():
         try:
-            of_run[name] = score(of_gold, own)
+            of_run[name] = score(of_gold, run_trees)
         except (GraphError, RecipeError) as error:
             raise type(error)(f"{name}: {error}") from error
-    f1 = [own.f1 for own in of_run.values()]
+    f1 = [run_score.f1 for run_score in of_run.values()]
     deviation = statistics.stdev(f1) if len(f1) > 1 else None
     between = np.array([[score(one, other).f1 for other in of_runs.values()] for one in of_runs.values()])
     pairs = between[np.triu_indices(len(runs), 1)]

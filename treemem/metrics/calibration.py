@@ -35,10 +35,10 @@ def least_loss_temperature(loss: Callable[[float], float]) -> float | None:
     from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # scipy has no types
 
     end = math.log(LARGEST_TEMPERATURE)
-    found = minimize_scalar(lambda logarithm: loss(math.exp(logarithm)), bounds=(-end, end), method="bounded")
-    if not math.isfinite(found.fun) or found.fun >= loss(1.0) or found.x < _MARGIN - end:
+    minimum = minimize_scalar(lambda logarithm: loss(math.exp(logarithm)), bounds=(-end, end), method="bounded")
+    if not math.isfinite(minimum.fun) or minimum.fun >= loss(1.0) or minimum.x < _MARGIN - end:
         return None
-    return LARGEST_TEMPERATURE if found.x > end - _MARGIN else math.exp(found.x)
+    return LARGEST_TEMPERATURE if minimum.x > end - _MARGIN else math.exp(minimum.x)
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ class Reliability:
         """Return the bins with examples as a table."""
         lines = ["| confidence | examples | mean confidence | accuracy |", "|---|---|---|---|"]
         lines += [
-            f"| {each.low:.2f}-{each.high:.2f} | {each.examples} | {each.confidence:.3f} | {each.accuracy:.3f} |"
-            for each in self.bins
-            if each.examples
+            f"| {bar.low:.2f}-{bar.high:.2f} | {bar.examples} | {bar.confidence:.3f} | {bar.accuracy:.3f} |"
+            for bar in self.bins
+            if bar.examples
         ]
         return "\n".join(lines) + "\n"
 
@@ -112,5 +112,7 @@ def reliability(probabilities: NDArray[np.float64], labels: NDArray[Any], *, num
         count = int(chosen.sum())
         means = (float(confidence[chosen].mean()), float(correct[chosen].mean())) if count else (math.nan, math.nan)
         bins.append(ReliabilityBin(number / num_bins, (number + 1) / num_bins, count, *means))
-    error = sum(each.examples * abs(each.confidence - each.accuracy) for each in bins if each.examples) / len(labels)
+    error = sum(
+        interval.examples * abs(interval.confidence - interval.accuracy) for interval in bins if interval.examples
+    ) / len(labels)
     return Reliability(bins, error)

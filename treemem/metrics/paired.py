@@ -69,13 +69,13 @@ def compare(
         raise RecipeError(f"level must lie between 0 and 1, not {level}")
     only_first, only_second = (ours & ~theirs).sum(1), (theirs & ~ours).sum(1)
     by_seed = ours.astype(np.int64) - theirs
-    own = by_seed.sum(0)
-    values, counts = np.unique(own, return_counts=True)
-    drawn = np.random.default_rng(seed).multinomial(own.size, counts / own.size, size=repeats)
+    of_pairs = by_seed.sum(0)
+    values, counts = np.unique(of_pairs, return_counts=True)
+    drawn = np.random.default_rng(seed).multinomial(of_pairs.size, counts / of_pairs.size, size=repeats)
     differences = drawn @ values / ours.size
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
     return Comparison(
-        float(own.sum() / ours.size),
+        float(of_pairs.sum() / ours.size),
         tuple(by_seed.mean(1).tolist()),
         (float(low), float(high)),
         level,

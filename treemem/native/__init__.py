@@ -90,13 +90,13 @@ def why_not_native(tensors: Sequence[torch.Tensor]) -> str | None:
         return "C++ does not run within transforms of torch.func and forward-mode AD"
     if torch._C._len_torch_dispatch_stack():
         return "C++ does not run in a mode of torch that must see each operation, such as that of torch.export"
-    for each in tensors:
-        if type(each) not in (torch.Tensor, torch.nn.Parameter):
-            return f"C++ does not run on a {type(each).__name__}"
-        if each.device.type != "cpu":
-            return f"C++ runs on a CPU, and the layer is on {each.device}"
-        if each.dtype not in TYPE_NAMES or each.dtype != tensors[0].dtype:
-            names = sorted({str(own.dtype).removeprefix("torch.") for own in tensors})
+    for tensor in tensors:
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            return f"C++ does not run on a {type(tensor).__name__}"
+        if tensor.device.type != "cpu":
+            return f"C++ runs on a CPU, and the layer is on {tensor.device}"
+        if tensor.dtype not in TYPE_NAMES or tensor.dtype != tensors[0].dtype:
+            names = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
             return f"C++ runs in float32 or in float64, not in {' and '.join(names)}"
     return None
 
@@ -162,10 +162,10 @@ def _library(source: Path | Printed, *definitions: str) -> ctypes.CDLL | None:
 def _compilation(source: Path | Printed, definitions: tuple[str, ...]) -> tuple[str, Callable[[Path], None]]:
     """Return the name of the library of a source, and what compiles it."""
     macros = _macros(tuple(compiler()))
-    own = () if "__clang__" in macros else ("-fvect-cost-model=dynamic",)  # what clang does anyway
-    command = [*compiler(), *_FLAGS, *own, *(f"-D{each}" for each in definitions)]
+    of_compiler = () if "__clang__" in macros else ("-fvect-cost-model=dynamic",)  # what clang does anyway
+    command = [*compiler(), *_FLAGS, *of_compiler, *(f"-D{definition}" for definition in definitions)]
     text = source.text if isinstance(source, Printed) else source.read_text()
-    texts = [text, *(each.read_text() for each in sorted(Path(__file__).parent.glob("*.h")))]
+    texts = [text, *(header.read_text() for header in sorted(Path(__file__).parent.glob("*.h")))]
     digest = hashlib.sha256("\0".join([*command, macros, *texts]).encode()).hexdigest()[:16]
 
     def compile_to(path: Path) -> None:

@@ -23,8 +23,8 @@ def product_function(dtype: torch.dtype) -> int | None:
         return None
     matrices = [torch.arange(rows * columns, dtype=dtype) for rows, columns in ((2, 3), (3, 4), (2, 4))]
     numbers = (ctypes.c_int(2), ctypes.c_int(4), ctypes.c_int(3), number(1), number(0))
-    m, n, k, one, zero = (ctypes.pointer(each) for each in numbers)
-    left, right, out = (ctypes.c_void_p(each.data_ptr()) for each in matrices)
+    m, n, k, one, zero = (ctypes.pointer(argument) for argument in numbers)
+    left, right, out = (ctypes.c_void_p(matrix.data_ptr()) for matrix in matrices)
     function(b"N", b"N", n, m, k, one, right, n, left, k, zero, out, n)
     expected = matrices[0].view(2, 3) @ matrices[1].view(3, 4)
     return ctypes.cast(function, ctypes.c_void_p).value if matrices[2].view(2, 4).equal(expected) else None

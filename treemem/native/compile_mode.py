@@ -61,7 +61,7 @@ def compiler() -> list[str]:
 def _compiler(named: str) -> list[str]:
     """Return the command ``named``, or else a usual one; looking takes longer than a small step."""
     commands = [named.split()] if named.strip() else [["g++"], ["clang++"]]
-    return next((each for each in commands if shutil.which(each[0])), [])
+    return next((command for command in commands if shutil.which(command[0])), [])
 
 
 def run_compiler(command: list[str], folder: Path | None = None) -> str:

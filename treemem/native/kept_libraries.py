@@ -90,7 +90,7 @@ def _folders() -> Iterator[Path]:
     homes = [Path(os.environ.get("XDG_CACHE_HOME", ""))]
     with contextlib.suppress(KeyError):  # the user has no entry
         homes.append(Path(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir, ".cache"))
-    yield from [each / "treemem" for each in homes if each.is_absolute()][:1]
+    yield from [home / "treemem" for home in homes if home.is_absolute()][:1]
     yield Path(tempfile.gettempdir()).absolute() / f"treemem-{os.getuid()}"
 
 
@@ -102,32 +102,32 @@ def _make_private(folder: Path) -> None:
     Raises:
         OSError: it cannot be made, it belongs to another user, or another user could replace it.
     """
-    for each in (*reversed(folder.parents), folder):
-        if not each.exists():
-            each.mkdir(0o700, exist_ok=True)
-    for each in _way(folder):
-        found = each.lstat()
-        if found.st_uid not in {os.getuid(), _administrator()}:
-            raise PermissionError(f"{each} belongs to another user")
-        is_kept_by_owner = stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX  # as in /tmp
-        if each == folder or is_kept_by_owner:
+    for place in (*reversed(folder.parents), folder):
+        if not place.exists():
+            place.mkdir(0o700, exist_ok=True)
+    for place in _way(folder):
+        status = place.lstat()
+        if status.st_uid not in {os.getuid(), _administrator()}:
+            raise PermissionError(f"{place} belongs to another user")
+        is_kept_by_owner = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX  # as in /tmp
+        if place == folder or is_kept_by_owner:
             continue
-        if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)):
-            raise PermissionError(f"other users can write {each}")
+        if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):
+            raise PermissionError(f"other users can write {place}")
     mode = folder.stat().st_mode
     if mode & 0o077:
         folder.chmod(0o700)
     if mode & _OTHERS:
-        for each in folder.glob("*.so"):
-            each.unlink()
+        for place in folder.glob("*.so"):
+            place.unlink()
 
 
 def _way(path: Path) -> Iterator[Path]:
     """Yield the folders and links through which a path leads, and the path."""
-    for each in (*reversed(path.parents), path):
-        yield each
-        if each.is_symlink():
-            yield from _way(each.parent / each.readlink())
+    for place in (*reversed(path.parents), path):
+        yield place
+        if place.is_symlink():
+            yield from _way(place.parent / place.readlink())
 
 
 def _administrator() -> int:
@@ -141,17 +141,17 @@ def _administrator() -> int:
 def _is_private(group: int) -> bool:
     """Return whether this user is alone in a group, as where every user has a group of the same name."""
     try:
-        user, found = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+        user, entry = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return (group, found.gr_name) == (user.pw_gid, user.pw_name) and not {*found.gr_mem} - {user.pw_name}
+    return (group, entry.gr_name) == (user.pw_gid, user.pw_name) and not {*entry.gr_mem} - {user.pw_name}
 
 
 def _load_whole(folder: Path, name: str, load: Callable[[str], _Library]) -> _Library | None:
     """Load a library; what is not as it was compiled is removed."""
     for path in folder.glob(f"{name}-*.so"):
-        found = path.lstat()
-        is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & _OTHERS
+        status = path.lstat()
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & _OTHERS
         if is_own and path.name == _file_name(name, path):
             return load(str(path))
         path.unlink()
@@ -189,8 +189,8 @@ def _compiling_alone(folder: Path, seconds: float) -> Iterator[None]:
         yield
         return
     try:
-        for each in folder.glob(_BUILDS):
-            shutil.rmtree(each, ignore_errors=True)
+        for build in folder.glob(_BUILDS):
+            shutil.rmtree(build, ignore_errors=True)
         yield
     finally:
         lock.release()

@@ -55,7 +55,7 @@ class KeptRun(NativeRun):
 
     def __init__(self, library: ctypes.CDLL, tensors: Tensors) -> None:
         self._library = library
-        self.train = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
+        self.train = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
         self.succeeded = False
         self._state: int | None = None
 
@@ -72,28 +72,28 @@ class KeptRun(NativeRun):
         """Return what C++ fills in: gradients of the first tensors, and of the others with a first axis of parts."""
 
     def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
-        found = self._run(tensors)
+        outputs = self._run(tensors)
         self.succeeded = self._state is not None
         if not self.train:
             self._forget()
-        return found, [*found, *tensors]
+        return outputs, [*outputs, *tensors]
 
     def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
-        found, tensors = kept[: len(gradients)], kept[len(gradients) :]
+        outputs, tensors = kept[: len(gradients)], kept[len(gradients) :]
         if self._state is None:
-            found = self._run(tensors)
+            outputs = self._run(tensors)
         filled, first, in_parts = self.gradients(tensors, gradients)
         try:
-            self._library.backward(ctypes.c_void_p(self._state), self.problem(tensors, found), filled)
+            self._library.backward(ctypes.c_void_p(self._state), self.problem(tensors, outputs), filled)
         finally:
             self._forget()
-        return [*first, *(None if each is None else each.sum(0) for each in in_parts)]
+        return [*first, *(None if parts is None else parts.sum(0) for parts in in_parts)]
 
     def _run(self, tensors: Any) -> Sequence[torch.Tensor]:
-        found, state = self.outputs(tensors), ctypes.c_void_p()
-        self._library.forward(self.problem(tensors, found), ctypes.byref(state))
+        outputs, state = self.outputs(tensors), ctypes.c_void_p()
+        self._library.forward(self.problem(tensors, outputs), ctypes.byref(state))
         self._state = state.value
-        return found
+        return outputs
 
     def _forget(self) -> None:
         if self._state is not None:
@@ -107,17 +107,17 @@ class KeptRun(NativeRun):
 class _Native(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: NativeRun, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        contiguous = [None if each is None else each.contiguous() for each in tensors]
-        found, kept = run.forward(contiguous)
+        contiguous = [None if tensor is None else tensor.contiguous() for tensor in tensors]
+        outputs, kept = run.forward(contiguous)
         ctx.run, ctx.refusal = run, run.refusal
         ctx.set_materialize_grads(False)
         save_for_backward(ctx, *kept)
-        return tuple(found)
+        return tuple(outputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, saved: tuple[torch.Tensor | None, ...], *gradients: torch.Tensor | None) -> tuple[Any, ...]:
-        contiguous = [None if each is None else each.contiguous() for each in saved]
+        contiguous = [None if tensor is None else tensor.contiguous() for tensor in saved]
         wanted = ctx.needs_input_grad[1:]
-        found = ctx.run.backward(contiguous, gradients, wanted)
-        return None, *(gradient if is_wanted else None for gradient, is_wanted in zip(found, wanted, strict=True))
+        d_tensors = ctx.run.backward(contiguous, gradients, wanted)
+        return None, *(gradient if is_wanted else None for gradient, is_wanted in zip(d_tensors, wanted, strict=True))

@@ -31,7 +31,7 @@ class _Refusal(torch.autograd.Function):
 
 def save_for_backward(ctx: Any, *tensors: torch.Tensor | None) -> None:
     """Save tensors for a ``backward`` that :func:`once_differentiable` decorates."""
-    ctx.as_saved = [None if each is None else (each.shape, each.device, each.dtype) for each in tensors]
+    ctx.as_saved = [None if tensor is None else (tensor.shape, tensor.device, tensor.dtype) for tensor in tensors]
     ctx.lock = Lock()
     ctx.save_for_backward(*tensors)
 
@@ -64,17 +64,17 @@ def once_differentiable(backward: Callable[..., Gradients]) -> Callable[..., Gra
         try:
             with ctx.lock, torch.no_grad():
                 saved_again = tuple(map(_as_saved, saved, ctx.as_saved))
-                found = backward(ctx, saved_again, *gradients)
+                results = backward(ctx, saved_again, *gradients)
         except BaseException:
             ctx.failed = not graph_is_retained()
             raise
         if not torch.is_grad_enabled():
-            return found
-        known = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
-        present = [each for each in found if each is not None]
+            return results
+        known = [tensor for tensor in (*saved, *gradients) if tensor is not None and tensor.requires_grad]
+        present = [tensor for tensor in results if tensor is not None]
         what, remedy = getattr(ctx, "refusal", None) or _REFUSAL
         refusing = iter(_Refusal.apply(f"{what} has no second derivative; {remedy}", len(known), *known, *present))
-        return tuple(None if each is None else next(refusing) for each in found)
+        return tuple(None if tensor is None else next(refusing) for tensor in results)
 
     return run
 
@@ -105,7 +105,7 @@ def active_transforms() -> set[str]:
     active = getattr(torch._C, "_are_functorch_transforms_active", None)
     if active is None or not active():
         return {"Jvp"} if forward_ad._current_level >= 0 else set()
-    return {each.key().name for each in torch._C._functorch.get_interpreter_stack() or ()}
+    return {interpreter.key().name for interpreter in torch._C._functorch.get_interpreter_stack() or ()}
 
 
 def refuse_transforms(what: str = "this engine", remedy: str = "; set layer.engine to 'naive'") -> None:

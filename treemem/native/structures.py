@@ -60,16 +60,16 @@ class Structure:
     """
 
     def __init__(self, macro: str, *declarations: str) -> None:
-        self.definition = f"{macro}={' '.join(f'{each};' for each in declarations)}"
+        self.definition = f"{macro}={' '.join(f'{line};' for line in declarations)}"
         self._macro = macro
         self._fields: dict[str, tuple[int, str]] = {}  # number of stars, and type
         letters = []
         for declaration in declarations:
             kind, names = re.fullmatch(r"(?:const )?(\w+) (.+)", declaration).groups()  # type: ignore[union-attr]
             for name in names.split(", "):
-                own = name.lstrip("*")
-                self._fields[own] = len(name) - len(own), kind
-                letters.append("P" if own != name else _NUMBERS[kind])
+                field = name.lstrip("*")
+                self._fields[field] = len(name) - len(field), kind
+                letters.append("P" if field != name else _NUMBERS[kind])
         self._pack = Struct("".join(letters)).pack
 
     def __call__(self, **values: Any) -> Filled:
@@ -88,7 +88,7 @@ class Structure:
             if stars == 1 and kind in _DTYPES:
                 numbers.append(self._address(name, kind, value))
             elif stars == 2:
-                arrays.append((ctypes.c_void_p * len(value))(*[self._address(name, kind, each) for each in value]))
+                arrays.append((ctypes.c_void_p * len(value))(*[self._address(name, kind, tensor) for tensor in value]))
                 numbers.append(ctypes.addressof(arrays[-1]))
             elif stars and kind != "void":
                 arrays.append(ctypes.create_string_buffer(b"".join(value)))
@@ -129,4 +129,4 @@ def structured_library(source: Path, tensors: Iterable[torch.Tensor], *defined: 
     read = list(tensors)
     if why_not_native(read) is not None:
         return None
-    return native_library(source, read, f"REAL={TYPE_NAMES[read[0].dtype]}", *(each.definition for each in defined))
+    return native_library(source, read, f"REAL={TYPE_NAMES[read[0].dtype]}", *(item.definition for item in defined))

@@ -33,18 +33,20 @@ class NetworkConfig:
         """The same network with some options changed."""
         return NetworkConfig(self.network, {**self.options, **options})
 
-    def constructor(self, own: Mapping[str, Callable[..., nn.Module]] | None = None) -> Callable[..., nn.Module]:
+    def constructor(
+        self, more_networks: Mapping[str, Callable[..., nn.Module]] | None = None
+    ) -> Callable[..., nn.Module]:
         """What makes the network; ``own`` are classes by name that count before the registered ones.
 
         Raises:
             RecipeError: a name that is not registered.
         """
-        return (own or {}).get(self.network) or NETWORKS.find(self.network)
+        return (more_networks or {}).get(self.network) or NETWORKS.find(self.network)
 
     def build(
         self,
         vocabulary: Vocabulary,
-        own: Mapping[str, Callable[..., nn.Module]] | None = None,
+        more_networks: Mapping[str, Callable[..., nn.Module]] | None = None,
         *,
         form: TokenForm | None = None,
     ) -> nn.Module:
@@ -52,13 +54,13 @@ class NetworkConfig:
 
         Args:
             vocabulary: the labels that it knows.
-            own: classes by name that count before the registered ones.
+            more_networks: classes by name that count before the registered ones.
             form: how it reads trees as tokens, where it does so and its options do not say.
 
         Raises:
             RecipeError: a name that is not registered, or an option that the network does not have or take.
         """
-        network_class = self.constructor(own)
+        network_class = self.constructor(more_networks)
         known = [name for name in inspect.signature(network_class).parameters if name != "vocabulary"]
         for name in self.options:
             if name not in known:
@@ -97,7 +99,11 @@ def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
     """
     rows: dict[str, str | tuple[str, dict[str, Any]]] = {}
     for wing in _WINGS:
-        of_wing = dict(row for _, own in folder_constants(f"{__name__}.{wing}", "ROWS") for row in own.items())
+        of_wing = dict(
+            row
+            for _, rows_of_folder in folder_constants(f"{__name__}.{wing}", "ROWS")
+            for row in rows_of_folder.items()
+        )
         rows |= {name: of_wing[name] for name in sorted(of_wing)}
     rows |= {name: name for name in NETWORKS.installed_names()}
     pairs = {name: (row, {}) if isinstance(row, str) else row for name, row in rows.items()}

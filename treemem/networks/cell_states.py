@@ -19,7 +19,7 @@ def where(going: torch.Tensor, after: Any, before: Any) -> Any:
 
 def take(state: Any, rows: torch.Tensor) -> Any:
     """Return the state of these rows of a batch; a row may be taken several times."""
-    return _mapped(lambda each: each[rows], lambda each: each.take(rows), state)
+    return _mapped(lambda tensor: tensor[rows], lambda memory: memory.take(rows), state)
 
 
 def _mapped(of_tensor: Callable[..., Any], of_own: Callable[..., Any], *states: Any) -> Any:
@@ -28,7 +28,7 @@ def _mapped(of_tensor: Callable[..., Any], of_own: Callable[..., Any], *states: 
         return of_tensor(*states)
     if hasattr(first, "take"):
         return of_own(*states)
-    parts = [_mapped(of_tensor, of_own, *each) for each in zip(*states, strict=True)]
+    parts = [_mapped(of_tensor, of_own, *group) for group in zip(*states, strict=True)]
     return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
 
 

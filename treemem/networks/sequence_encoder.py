@@ -251,9 +251,9 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         like = self.embedding.weight
         node = torch.from_numpy(batch.node_of_forest[batch.forest.tokens("leaves").node])
         row, column = within(lengths, tokens.shape[1]).nonzero(as_tuple=True)
-        own = feat.to(like.device, like.dtype)[to_device(node, like.device)]
+        features = feat.to(like.device, like.dtype)[to_device(node, like.device)]
         place = to_device(row, like.device), to_device(column, like.device)
-        return own.new_zeros(*tokens.shape, self.feature_size).index_put(place, own), lengths
+        return features.new_zeros(*tokens.shape, self.feature_size).index_put(place, features), lengths
 
     def embed(self, items: torch.Tensor) -> torch.Tensor:
         """The vectors of :meth:`items`, ``[sequences, longest, embedding_size]``, with dropout in training."""
@@ -265,8 +265,8 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         table = self.embedding.weight
         if table.shape[1] == self.embedding_size:
             return table
-        found: torch.Tensor = self.embedding(torch.arange(len(table), device=table.device))
-        return found
+        vectors: torch.Tensor = self.embedding(torch.arange(len(table), device=table.device))
+        return vectors
 
     def trees_over_tokens(
         self, batch: SequenceBatch, values: torch.Tensor, make_tree: Callable[[NDArray[Any], list[str]], Tree]
@@ -285,9 +285,9 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         tokens, lengths = (tensor.tolist() for tensor in self.tokens(batch))
         array = values.detach().to("cpu", torch.float64).numpy()
         trees = []
-        for sequence, (own, length) in enumerate(zip(tokens, lengths, strict=True)):
+        for sequence, (sequence_tokens, length) in enumerate(zip(tokens, lengths, strict=True)):
             try:
-                trees.append(make_tree(array[sequence, :length], [words[token] for token in own[:length]]))
+                trees.append(make_tree(array[sequence, :length], [words[token] for token in sequence_tokens[:length]]))
             except GraphError as error:
                 raise GraphError(f"sequence {sequence}: {error}") from error
         return trees

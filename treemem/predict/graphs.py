@@ -80,10 +80,10 @@ def _open(source: str) -> int:
 
 def _forests(first: int, last: int, labels: tuple[str, ...]) -> list[Forest | TreememError]:
     """Return the trees, or the error, of each graph in a range."""
-    found: list[Forest | TreememError] = []
+    forests: list[Forest | TreememError] = []
     for graph in _graphs[first:last]:
         try:
-            found.append(forest_from_dgl(graph, labels))
+            forests.append(forest_from_dgl(graph, labels))
         except TreememError as error:
-            found.append(error)
-    return found
+            forests.append(error)
+    return forests

@@ -164,8 +164,8 @@ class PartialOutput:
     def _types(self, fields: tuple[str, ...]) -> dict[str, type]:
         """Return the types of Parquet columns. The ``id`` is a number only if all ids are integers of 64 bits."""
         ids = all(type(answer["id"]) is int and -_INT64 <= answer["id"] < _INT64 for answer in self._answers(fields))
-        found = {type(answer["prediction"]) for answer in self._answers(fields)} - {type(None)}
-        prediction = str if found & {str, list} else next((kind for kind in (float, int, bool) if kind in found), int)
+        types = {type(answer["prediction"]) for answer in self._answers(fields)} - {type(None)}
+        prediction = str if types & {str, list} else next((kind for kind in (float, int, bool) if kind in types), int)
         return {"id": int if ids else str, "prediction": prediction, "probability": float, "error": str, "warning": str}
 
     def close(self) -> None:

@@ -158,12 +158,12 @@ class TreePredictor:
         records = lines or [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         chunks = chunks_of(self._entries(records))
         answers = [answer for _, part in self.answers(chunks, 1) for answer in part]
-        found: dict[str, NDArray[Any]] = {}
+        by_name: dict[str, NDArray[Any]] = {}
         for name in FIELDS:
-            found[name] = np.empty(len(answers), object)
-            found[name][:] = [answer[name] for answer in answers]
-        found["probability"] = found["probability"].astype(np.float64)
-        return found
+            by_name[name] = np.empty(len(answers), object)
+            by_name[name][:] = [answer[name] for answer in answers]
+        by_name["probability"] = by_name["probability"].astype(np.float64)
+        return by_name
 
     def answers(
         self, chunks: Iterable[Chunk], processes: int | None
@@ -171,8 +171,8 @@ class TreePredictor:
         """Yield each chunk with the answers for all of its records."""
         for chunk, read in read_chunks(self.reader, chunks, processes):
             with torch_threads(1):
-                found = self._answers(chunk, read)
-            yield chunk, found
+                answers = self._answers(chunk, read)
+            yield chunk, answers
 
     def problem_of(self, entry: Entry) -> TreememError | None:
         """Return the error of a record. None if it is good, or if the network's output for it is not a number."""
@@ -187,7 +187,7 @@ class TreePredictor:
     def _answers(self, chunk: Chunk, read: ReadExamples) -> list[dict[str, Any]]:
         predicted, refused = self._scored(read.forest)
         remaining = iter(predicted)
-        found: dict[int, Answer] = {}
+        by_place: dict[int, Answer] = {}
         warnings: dict[int, str] = {}
         kept = [number for number in range(len(read.forest)) if number not in refused]
         told = self.model.warnings(read.forest if not refused else read.forest[kept]) if kept else {}
@@ -197,12 +197,12 @@ class TreePredictor:
             if number in refused:
                 errors[place] = told_in_a_line(refused[number], chunk.entries[place].line)
             else:
-                found[place] = next(remaining)
+                by_place[place] = next(remaining)
                 if number in told:
                     warnings[place] = told[number]
         answers = []
         for place, entry in enumerate(chunk.entries):
-            prediction, probability = found.get(place, (None, None))
+            prediction, probability = by_place.get(place, (None, None))
             error = errors.get(place)
             if entry.problem is not None:
                 error = told_in_a_line(entry.problem, entry.line)

@@ -152,12 +152,12 @@ def predict_shards(
     job = _Job(os.fspath(checkpoint), predictor.threshold, batch_size, device, digest, str(folder))
     records = rejected = 0
     failed: dict[str, str] = {}
-    for shard, found in _results(job, remaining, ray, actors, gpus) if remaining else ():
-        if isinstance(found, PredictionCounts):
-            records, rejected = records + found.records, rejected + found.rejected
+    for shard, outcome in _results(job, remaining, ray, actors, gpus) if remaining else ():
+        if isinstance(outcome, PredictionCounts):
+            records, rejected = records + outcome.records, rejected + outcome.rejected
         else:
-            failed[shard.name] = found
-            _logger.warning("no answers for %s: %s", shard.name, found)
+            failed[shard.name] = outcome
+            _logger.warning("no answers for %s: %s", shard.name, outcome)
     counts = PredictionCounts(records, records - rejected, rejected, time.perf_counter() - begin)
     return ShardCounts(len(shards), len(shards) - len(remaining), counts, failed)
 
@@ -185,13 +185,13 @@ def _results(
             (done, *_), _ = ray.wait(list(running))
             shard = running.pop(done)
             try:
-                found = ray.get(done)
+                outcome = ray.get(done)
             except ray.exceptions.RayError as error:
                 problem = "it was killed, ran out of memory or crashed"
-                found = f"the process that read it died {_MOST_TRIES} times: {problem} ({type(error).__name__})"
-            if isinstance(found, CheckpointError):
-                raise found
-            yield shard, found
+                outcome = f"the process that read it died {_MOST_TRIES} times: {problem} ({type(error).__name__})"
+            if isinstance(outcome, CheckpointError):
+                raise outcome
+            yield shard, outcome
 
 
 @contextlib.contextmanager

@@ -37,8 +37,8 @@ def check_writable(
     with writing(path):
         exists = path.exists()
         if exists and path.is_dir() != is_folder:
-            found = "a file; name a folder" if is_folder else "a folder; name a file"
-            raise RecipeError(f"cannot write {path}: it is {found}")
+            kind = "a file; name a folder" if is_folder else "a folder; name a file"
+            raise RecipeError(f"cannot write {path}: it is {kind}")
         if exists and not is_folder and not path.is_file():
             raise RecipeError(f"cannot write {path}: it is a device or a pipe; name a file, or - for standard output")
         if exists and source is not None and Path(source).exists() and path.samefile(source):

@@ -330,10 +330,10 @@ def _csv_rows(lines: Iterator[Line]) -> Iterator[_Row]:
 
 def _late_quote_error(text: str, cells: Sequence[str]) -> ParseError | None:
     """Return the error of a row such as ``x, "y"``, whose second cell would be the text ``"y"`` with its quotes."""
-    found = _QUOTE_AFTER_SPACE.search(text) if '"' in "".join(cells) else None  # most cells have no quotes
-    if found is None or not any(cell[:1].isspace() and cell.lstrip().startswith('"') for cell in cells):
+    quote = _QUOTE_AFTER_SPACE.search(text) if '"' in "".join(cells) else None  # most cells have no quotes
+    if quote is None or not any(cell[:1].isspace() and cell.lstrip().startswith('"') for cell in cells):
         return None
-    return ParseError("a quote after a space", text, found.end() - 1, "a quote right after the comma")
+    return ParseError("a quote after a space", text, quote.end() - 1, "a quote right after the comma")
 
 
 def _next_csv_row(rows: Iterator[list[str]]) -> tuple[list[str], str]:

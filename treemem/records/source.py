@@ -95,8 +95,8 @@ def check_unchanged(source: str | os.PathLike[str], size: int | None) -> None:
     _check_size(os.fspath(source), size, source_size(source))
 
 
-def _size_of(found: os.stat_result) -> int | None:
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+def _size_of(status: os.stat_result) -> int | None:
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _check_size(name: str, before: int | None, now: int | None) -> None:
@@ -242,12 +242,12 @@ def read_array(path: str | os.PathLike[str], *, mmap: bool = True) -> NDArray[An
     expected = "an array that numpy.save wrote"
     try:
         array = np.lib.format.open_memmap(name, mode="r")
-        found, told = Path(name).stat().st_size, array.offset + array.nbytes
+        size, told = Path(name).stat().st_size, array.offset + array.nbytes
     except OSError as error:
         raise _cannot_read(name, error) from error
     except Exception as error:  # of a damaged header; numpy evaluates it, and raises errors of many classes
         problem = shortened(str(error) or type(error).__name__)
         raise ParseError(problem, "", 0, expected, source=name) from error
-    if found != told:
-        raise ParseError(f"the array has {found} bytes, not {told}", "", 0, expected, source=name)
+    if size != told:
+        raise ParseError(f"the array has {size} bytes, not {told}", "", 0, expected, source=name)
     return array if mmap else array.copy()

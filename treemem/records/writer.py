@@ -175,8 +175,8 @@ def _write_parquet(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fiel
                 for table in tables():
                     writer.write_table(table)
             return
-        found = list(tables()) or [pyarrow.table({name: [] for name in names})]
-        whole = pyarrow.concat_tables(found, promote_options="permissive")
+        parts = list(tables()) or [pyarrow.table({name: [] for name in names})]
+        whole = pyarrow.concat_tables(parts, promote_options="permissive")
         pyarrow.parquet.write_table(whole, stream, write_page_checksum=True)
     except (OverflowError, pyarrow.ArrowException) as error:
         raise RecipeError(f"Parquet cannot hold these records ({error}); write JSONL or CSV") from error

@@ -102,16 +102,16 @@ def schedule_of_dgl(
     schedule = schedule_of_graph(
         graph.num_nodes(), edges, graph.ndata, vocabulary, labels=labels, allow_several_parents=allow_several_parents
     )
-    own = graph.local_var()
+    local_graph = graph.local_var()
     _, target, position = edges
     if position is None:
         arity = np.bincount(target, minlength=graph.num_nodes())
         by_target = np.argsort(target, kind="stable")
         position = np.empty(len(target), np.int64)
         position[by_target] = np.arange(len(target)) - (np.cumsum(arity) - arity)[target[by_target]]
-    own.edata["position"] = torch.from_numpy(position).to(graph.device)
-    own.ndata["kind"] = schedule.kind_of_row[schedule.row_of_node].to(graph.device)
-    return schedule.to(graph.device), own
+    local_graph.edata["position"] = torch.from_numpy(position).to(graph.device)
+    local_graph.ndata["kind"] = schedule.kind_of_row[schedule.row_of_node].to(graph.device)
+    return schedule.to(graph.device), local_graph
 
 
 def schedule_of_graph(
@@ -233,9 +233,9 @@ def _symbols(
         return of_kind
     labels = vocabulary.labels
     open_nodes = (of_kind < 0) & (arity > 0) & (symbol != -1)
-    for each, own_symbol in np.unique(np.stack([kind, symbol])[:, open_nodes], axis=1).T.tolist():
-        if not 0 <= own_symbol < len(labels) or labels[own_symbol] not in vocabulary.labels_of_kind[each]:
-            node = int(np.argmax(open_nodes & (kind == each) & (symbol == own_symbol)))
+    for one_kind, own_symbol in np.unique(np.stack([kind, symbol])[:, open_nodes], axis=1).T.tolist():
+        if not 0 <= own_symbol < len(labels) or labels[own_symbol] not in vocabulary.labels_of_kind[one_kind]:
+            node = int(np.argmax(open_nodes & (kind == one_kind) & (symbol == own_symbol)))
             raise GraphError(
                 f"node {node} has symbol {own_symbol}, which is not the index of a function of "
                 f"{children_in_words(int(arity[node]))} in vocabulary.labels; -1 stands for an unknown one"

@@ -67,8 +67,8 @@ def cut_schedule(schedule: Schedule, rows_at_once: int) -> Parts:
     place = np.empty(schedule.num_rows, np.int64)
     place[by_part] = np.arange(len(by_part))
 
-    own = inner[np.argsort(part[inner], kind="stable")]
-    own_parts = np.split(own, np.cumsum(np.bincount(part[inner], minlength=num_parts))[:-1])
+    inner_by_part = inner[np.argsort(part[inner], kind="stable")]
+    own_parts = np.split(inner_by_part, np.cumsum(np.bincount(part[inner], minlength=num_parts))[:-1])
     root_leaf = leaf[is_root[: rows.num_leaves]]
     made = []
     for number, own_rows in enumerate(own_parts):
@@ -108,16 +108,16 @@ class _Rows:
         self._local = np.empty(schedule.num_rows, np.int64)
 
     def schedule_of(
-        self, leaves: NDArray[np.int64], given: NDArray[np.int64], own: NDArray[np.int64]
+        self, leaves: NDArray[np.int64], given: NDArray[np.int64], inner: NDArray[np.int64]
     ) -> tuple[Schedule, NDArray[np.int64]]:
         """The schedule of some rows, and the way from rows of the whole to its rows, valid until the next call."""
-        row = np.concatenate([leaves, given, own])
+        row = np.concatenate([leaves, given, inner])
         held = slice(len(leaves), len(leaves) + len(given))
         self._local[row] = np.arange(len(row))
         segment, height, arity, kind = (array[row] for array in (self._segment, self._height, self.arity, self._kind))
         segment[held], height[held], arity[held], kind[held] = -1, 0, 0, GIVEN
         starts = run_starts(segment)
-        child = self._local[self.child[concatenated_ranges(self.pointer[own], self.arity[own])]]
+        child = self._local[self.child[concatenated_ranges(self.pointer[inner], self.arity[inner])]]
         leaf = torch.from_numpy(leaves)
         schedule = Schedule(
             num_rows=len(row),
@@ -130,7 +130,7 @@ class _Rows:
             node_of_row=torch.from_numpy(self._node[row]),
             kind_of_row=torch.from_numpy(kind),
             symbol=self._symbol[leaf],
-            function=self._function[torch.from_numpy(own - self.num_leaves)],
+            function=self._function[torch.from_numpy(inner - self.num_leaves)],
             value=self._value[leaf],
             shared=self._schedule.shared,
         )

@@ -102,10 +102,10 @@ def trees_of(items: Iterable[Any], labels: Sequence[str] | None, parse: Callable
             if hasattr(item, "in_degrees"):
                 if labels is None:
                     raise GraphError("a DGLGraph needs labels: the texts that its node field 'label' indexes")
-                found = bridge_to("dgl").forest_from_dgl(item, labels)
-                if not len(found):
+                forest = bridge_to("dgl").forest_from_dgl(item, labels)
+                if not len(forest):
                     raise GraphError("the graph holds no tree")
-                yield from found
+                yield from forest
             else:
                 yield parse(item) if isinstance(item, str) else as_tree(item)
         except ParseError as error:

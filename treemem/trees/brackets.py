@@ -158,9 +158,9 @@ class _Reader:
         if is_bare:
             if self.number is not None and _NUMBER.match(label):
                 label, tail = self.number, f"={label}"
-            elif "=" in label and (found := VALUE_SUFFIX.search(label)) and found.start() > 0:
-                name = label[: found.start()]
-                label, tail = (name, found.group()) if self.values or name == self.number else (label, "")
+            elif "=" in label and (suffix := VALUE_SUFFIX.search(label)) and suffix.start() > 0:
+                name = label[: suffix.start()]
+                label, tail = (name, suffix.group()) if self.values or name == self.number else (label, "")
         else:
             tail = token["rest"]
             if tail and not self.values and label != self.number:

@@ -86,11 +86,11 @@ def order_children(
     is_taken[slot[within]] = True
     if not is_taken.all():
         parent = int(np.searchsorted(pointer, int(np.argmin(is_taken)), side="right")) - 1
-        found = sorted(position[target == parent].tolist())
-        shown = ", ".join(str(place) for place in found[:8]) + (", ..." if len(found) > 8 else "")
+        positions = sorted(position[target == parent].tolist())
+        shown = ", ".join(str(place) for place in positions[:8]) + (", ..." if len(positions) > 8 else "")
         raise GraphError(
-            f"{name(parent)} has {children_in_words(len(found))} at the positions {shown}; they must be 0 to "
-            f"{len(found) - 1}, each once"
+            f"{name(parent)} has {children_in_words(len(positions))} at the positions {shown}; they must be 0 to "
+            f"{len(positions) - 1}, each once"
         )
     child = np.empty(len(source), np.int64)
     child[slot] = source

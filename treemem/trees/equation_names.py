@@ -140,15 +140,15 @@ class Functions:
     """The functions that equation text may call.
 
     Args:
-        own: arities of a user's own functions, by name.
+        user_functions: arities of functions of the user, by name.
 
     Raises:
         VocabularyError: an own function whose name is taken or is no name, or whose arity is no positive integer.
     """
 
-    def __init__(self, own: Mapping[str, int] | None = None) -> None:
+    def __init__(self, user_functions: Mapping[str, int] | None = None) -> None:
         self._arities = dict(_FUNCTIONS)
-        for name, arity in (own or {}).items():
+        for name, arity in (user_functions or {}).items():
             check_function_name(name)
             if isinstance(arity, bool) or not isinstance(arity, int) or arity < 1:
                 raise VocabularyError(f"the arity of {name!r} must be a positive integer, not {arity!r}")

@@ -237,9 +237,9 @@ class Forest(PostorderTrees):
         if self.vectors is None:
             raise GraphError("this forest has no vectors; give it some with with_vectors(vectors, row)")
         row = self.node_data[VECTOR][nodes]
-        found = np.zeros((len(nodes), self.vectors.shape[1]), np.float32)
-        found[row >= 0] = self.vectors[row[row >= 0]]
-        return found
+        vectors = np.zeros((len(nodes), self.vectors.shape[1]), np.float32)
+        vectors[row >= 0] = self.vectors[row[row >= 0]]
+        return vectors
 
     def __iter__(self) -> Iterator[Tree]:
         return (self[index] for index in range(len(self)))

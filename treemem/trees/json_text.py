@@ -86,8 +86,8 @@ def _parse(text: str) -> Any:
 
 
 def _skip(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return place if found is None else found.end()
+    space = _SPACE.match(text, place)
+    return place if space is None else space.end()
 
 
 def _key(text: str, place: int) -> tuple[str, int]:

@@ -130,5 +130,5 @@ def _parts(node: Tree, tree: Tree, text: str) -> list[tuple[Tree, str | None]]:
 def _no_formula(problem: str, node: Tree, tree: Tree, text: str) -> ParseError:
     """What is wrong with a node of ``tree``, and where that begins in the text."""
     before = next(number for number, other in enumerate(tree.preorder()) if other is node)
-    begins = [found.start() for found in _BEGIN_OF_NODE.finditer(text)]
+    begins = [token.start() for token in _BEGIN_OF_NODE.finditer(text)]
     return ParseError(problem, text, begins[before], _EXPECTED)

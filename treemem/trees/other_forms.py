@@ -59,8 +59,8 @@ def other_form(text: str) -> str | None:
     if _PREORDER.match(text):
         return 'labels in preorder; parse_preorder(text) reads it, and text="preorder" in a table'
     if first not in ("(", "") and any(sign in text for sign in "=+*^") and " " in text:
-        found = _expression(text)
-        return found if "text=" in found else None
+        expression_form = _expression(text)
+        return expression_form if "text=" in expression_form else None
     return None
 
 

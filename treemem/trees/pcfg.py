@@ -80,7 +80,7 @@ class Grammar:
     @cached_property
     def words(self) -> tuple[str, ...]:
         """The words, in the order of the rules."""
-        parts = (part for choices in self.rules.values() for _, own in choices for part in own)
+        parts = (part for choices in self.rules.values() for _, expansion in choices for part in expansion)
         return tuple(dict.fromkeys(part for part in parts if part not in self.rules))
 
     @cached_property
@@ -97,11 +97,11 @@ class Grammar:
 
     def _mean_over_derivations(self, of_rule: Callable[[float, Sequence[str]], float]) -> float:
         """Return the mean sum of a quantity over the rules of a derivation: ``x = own + parts x``, solved for x."""
-        own = [
+        constants = [
             math.fsum(probability * of_rule(probability, parts) for probability, parts in choices)
             for choices in self.rules.values()
         ]
-        solution = np.linalg.solve(np.eye(len(own)) - self._parts, np.array(own))
+        solution = np.linalg.solve(np.eye(len(constants)) - self._parts, np.array(constants))
         return float(solution[self.symbols.index(self.start)])
 
     @cached_property

@@ -87,25 +87,23 @@ def _trees_of(file: Path, tags: Collection[str] | None, normalize: bool) -> Iter
     pending: list[_Open] = []
     after_open = False
     for token in _TOKEN.finditer(text):
-        found = token.group()
-        if found == "(":
+        word = token.group()
+        if word == "(":
             if pending and pending[-1].word is not None:
                 raise wrong("a bracket after the word of a node", token.start(), "')'")
             pending.append(_Open(token.start()))
             after_open = True
             continue
         if not pending:
-            raise wrong(
-                "')' closes no node" if found == ")" else "a word outside of all brackets", token.start(), "'('"
-            )
+            raise wrong("')' closes no node" if word == ")" else "a word outside of all brackets", token.start(), "'('")
         node = pending[-1]
-        if found != ")":
+        if word != ")":
             if after_open:
-                node.label = found
+                node.label = word
             elif node.num_nodes or node.word is not None:
                 raise wrong(f"the node {node.label!r:.40} has a second word, or one beside nodes", token.start(), "')'")
             else:
-                node.word = found
+                node.word = word
             after_open = False
             continue
         if node.word is None and not node.num_nodes:

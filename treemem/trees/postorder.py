@@ -166,8 +166,8 @@ class PostorderTrees:
 
     @cached_property
     def _postorder(self) -> Postorder:
-        found = find_children(self.arity, self.begin)
-        return Postorder(*(read_only(array) for array in found))
+        structure = find_children(self.arity, self.begin)
+        return Postorder(*(read_only(array) for array in structure))
 
     @cached_property
     def _parent(self) -> NDArray[np.int64]:

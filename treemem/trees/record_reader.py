@@ -76,8 +76,8 @@ class RecordReader(ABC):
 
     def is_record(self, fields: Mapping[str, Any]) -> bool:
         """Whether a dictionary is a record with fields of an example, not a node (:func:`~treemem.trees.as_tree`)."""
-        own = [name for name in self.example_fields if not has_label({name: None})]
-        return any(name in fields for name in own) or bool(self.example_fields and not has_label(fields))
+        plain_fields = [name for name in self.example_fields if not has_label({name: None})]
+        return any(name in fields for name in plain_fields) or bool(self.example_fields and not has_label(fields))
 
     def checked_tree(self, tree: Tree) -> Tree:
         """The tree of an example, as it is.
@@ -127,10 +127,10 @@ class RecordReader(ABC):
         self._check_size("nodes", len(nodes))
         return nodes
 
-    def _check_size(self, what: str, size: int, each: int = 1) -> None:
-        if self.most_nodes is not None and size > each * self.most_nodes:
+    def _check_size(self, what: str, size: int, factor: int = 1) -> None:
+        if self.most_nodes is not None and size > factor * self.most_nodes:
             raise GraphError(
-                f"this record has {size:,} {what}; a record may have {each * self.most_nodes:,} (most_nodes="
+                f"this record has {size:,} {what}; a record may have {factor * self.most_nodes:,} (most_nodes="
                 f"{self.most_nodes:,}). Raise most_nodes to read it (--most-nodes of treemem predict)"
             )
 

@@ -100,10 +100,12 @@ def _with_values(tree: Tree, number: str) -> Tree:
     labels, values = [], []
     for node in nodes:
         value = node.value
-        found = None if node.children or value is not None else _NUMBER_LABEL.fullmatch(node.label)
-        if found is not None:
-            value = float(found[1]) if found[1] else float(found[2]) / float(found[3] or 1)
-        labels.append(number if found is not None or (value is not None and node.label == NUMBER) else node.label)
+        number_match = None if node.children or value is not None else _NUMBER_LABEL.fullmatch(node.label)
+        if number_match is not None:
+            value = float(number_match[1]) if number_match[1] else float(number_match[2]) / float(number_match[3] or 1)
+        labels.append(
+            number if number_match is not None or (value is not None and node.label == NUMBER) else node.label
+        )
         values.append(value)
     return tree_from_postorder(labels, [node.arity for node in nodes], values)
 

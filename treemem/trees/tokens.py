@@ -102,7 +102,7 @@ def flat_tokens(forest: Forest, ids: Vocabulary | Mapping[str, int] | None = Non
         return forest.tokens("leaves")
     if isinstance(ids, Vocabulary):
         table = token_table(ids, "leaves")
-        of_label = {name: found[1] for name in forest.labels if (found := ids.find(name, 0))}
+        of_label = {name: known[1] for name in forest.labels if (known := ids.find(name, 0))}
     else:
         table = tuple(sorted(ids, key=ids.__getitem__))
         of_label = {name: ids[name] for name in forest.labels if name in ids}

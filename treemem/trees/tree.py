@@ -79,8 +79,8 @@ class Tree:
         size, height = 1, -1
         for position, child in enumerate(subtrees):
             if not isinstance(child, Tree):
-                found = f"{type(child).__name__}; as_tree reads nested lists"
-                raise GraphError(f"child {position} of {label!r} must be a Tree, not {found}")
+                given = f"{type(child).__name__}; as_tree reads nested lists"
+                raise GraphError(f"child {position} of {label!r} must be a Tree, not {given}")
             size += child.size
             height = max(height, child.height)
         if value is not None:

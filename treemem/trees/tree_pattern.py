@@ -44,7 +44,7 @@ class TreePattern:
 
     def matches(self, forest: Forest) -> NDArray[np.bool_]:
         """Which nodes match, bool ``[nodes]``."""
-        found: list[NDArray[np.bool_]] = []
+        matched: list[NDArray[np.bool_]] = []
         pending: list[tuple[Tree, bool]] = [(self.tree, False)]
         while pending:
             node, is_left = pending.pop()
@@ -53,10 +53,10 @@ class TreePattern:
                 pending.extend((child, False) for child in reversed(node.children))
                 continue
             number = len(node.children)
-            parts = found[len(found) - number :]
-            del found[len(found) - number :]
-            found.append(_matches(forest, node, parts))
-        return found[0]
+            parts = matched[len(matched) - number :]
+            del matched[len(matched) - number :]
+            matched.append(_matches(forest, node, parts))
+        return matched[0]
 
     def occurs(self, forest: Forest) -> NDArray[np.bool_]:
         """Which trees have a node that matches, bool ``[trees]``."""

@@ -91,9 +91,15 @@ class Vocabulary:
             raise VocabularyError(f"leaves must be several labels, not the string {leaves!r}")
         self.leaves = tuple(leaves)
         given = list(functions)
-        for each in given:
-            if not (isinstance(each, (tuple, list)) and len(each) == 2 and isinstance(each[1], (int, np.integer))):
-                raise VocabularyError(f"functions are labels with numbers of children, as ('f', 2), not {shown(each)}")
+        for function in given:
+            if not (
+                isinstance(function, (tuple, list))
+                and len(function) == 2
+                and isinstance(function[1], (int, np.integer))
+            ):
+                raise VocabularyError(
+                    f"functions are labels with numbers of children, as ('f', 2), not {shown(function)}"
+                )
         self.functions = tuple((label, int(arity)) for label, arity in given)
         self.kinds_by = kinds
         self.number = number
@@ -180,14 +186,14 @@ class Vocabulary:
     @cached_property
     def labels_of_kind(self) -> tuple[tuple[str, ...], ...]:
         """The labels of each inner kind's nodes, the unknown one included; empty for kinds of leaves."""
-        found: list[dict[str, None]] = [{} for _ in self.kinds]
+        by_kind: list[dict[str, None]] = [{} for _ in self.kinds]
         for (label, _), kind in self._function_kind.items():
-            found[kind][label] = None
+            by_kind[kind][label] = None
         if self.accepts_unknown_functions:
             for kind, (_, arity) in enumerate(self.kinds):
                 if arity:
-                    found[kind][str(self.unknown)] = None
-        return tuple(map(tuple, found))
+                    by_kind[kind][str(self.unknown)] = None
+        return tuple(map(tuple, by_kind))
 
     @cached_property
     def _label_id(self) -> dict[str, int]:
@@ -273,8 +279,8 @@ class Vocabulary:
             VocabularyError: as :meth:`encode`.
         """
         pairs, pair_of_node = label_arity_pairs(labels, label, arity)
-        found = [self.find(labels[index], children) or (-1, -1) for index, children in pairs]
-        kind_of_pair, symbol_of_pair = np.array(found, np.int32).reshape(-1, 2).T
+        kind_and_symbol = [self.find(labels[index], children) or (-1, -1) for index, children in pairs]
+        kind_of_pair, symbol_of_pair = np.array(kind_and_symbol, np.int32).reshape(-1, 2).T
         kind = kind_of_pair[pair_of_node]
         if (kind_of_pair < 0).any():
             node = int(np.argmax(kind < 0))

@@ -19,13 +19,15 @@ def cpp_source(step: StepProgram, gathers: Sequence[StepProgram] = ()) -> str:
     """Return the source of a cell: the functions ``forward`` and ``backward`` of its step, and ``gather0`` and
     ``spread0`` of the inputs of its first product."""
     functions = {"forward": _Function(step.forward, step.kept, ADDED), "backward": _Function(step.backward, {}, ADDED)}
-    for at, each in enumerate(gathers):
-        functions[f"gather{at}"] = _Function(each.forward, {}, ADDED, least=2)
-        functions[f"spread{at}"] = _Function(each.backward, {}, (*ADDED, "d_product"), least=2)
+    for at, gather in enumerate(gathers):
+        functions[f"gather{at}"] = _Function(gather.forward, {}, ADDED, least=2)
+        functions[f"spread{at}"] = _Function(gather.backward, {}, (*ADDED, "d_product"), least=2)
     lines = ["// Printed from the formula of a cell.", "", '#include "step.h"', ""]
     for name, function in functions.items():
         lines += [*function.definition(name), "", f"EXPORT({name})", ""]
-    return "\n".join([*lines, f"SCRATCH({max(each.saved_vectors for each in functions.values())})", ""])
+    return "\n".join(
+        [*lines, f"SCRATCH({max(printed_function.saved_vectors for printed_function in functions.values())})", ""]
+    )
 
 
 def cpp_macro(macro: str, step: StepProgram) -> str:
@@ -52,7 +54,7 @@ class _Function:
         loops = loops_of(stored)
         nodes = in_order(stored.values())
         self._uses: dict[Node, int] = {}
-        for used in [*(each for node in nodes for each in node.operands), *stored.values()]:
+        for used in [*(operand for node in nodes for operand in node.operands), *stored.values()]:
             self._uses[used] = self._uses.get(used, 0) + 1
         saved = dict.fromkeys(node for loop in loops for node in (*loop.saved, *loop.running))
         self._slot = {node: f"scratch[{at} * D + i]" for at, node in enumerate(saved)}
@@ -93,9 +95,11 @@ class _Function:
     def _loop(self, loop: Loop, stores: list[tuple[Place, Node]]) -> None:
         clauses = []
         for op, clause in (("sum", "+"), ("largest", "max")):
-            names = ", ".join(f"s{each.number}" for each in loop.reductions if each.op == op)
+            names = ", ".join(f"s{reduction.number}" for reduction in loop.reductions if reduction.op == op)
             if names:
-                self._lines += [f"T s{each.number} = {_START[op]};" for each in loop.reductions if each.op == op]
+                self._lines += [
+                    f"T s{reduction.number} = {_START[op]};" for reduction in loop.reductions if reduction.op == op
+                ]
                 clauses.append(f"reduction({clause} : {names})")
         self._lines += [f"PRAGMA(omp simd {' '.join(clauses)})", "for (int64_t i = 0; i < D; ++i) {"]
         first = len(self._lines)
@@ -105,11 +109,11 @@ class _Function:
         self._overwritten = {_memory(place) for place, _ in stores if place.base.startswith("d_product")}
         for node in loop.vectors:
             self._vector(node, loop, node in pending)
-            for each in loop.reductions:
-                if each.operands[0] is node:
-                    name, value = f"s{each.number}", self._text[node]
+            for reduction in loop.reductions:
+                if reduction.operands[0] is node:
+                    name, value = f"s{reduction.number}", self._text[node]
                     self._lines.append(
-                        f"{name} += {value};" if each.op == "sum" else f"{name} = larger({name}, {value});"
+                        f"{name} += {value};" if reduction.op == "sum" else f"{name} = larger({name}, {value});"
                     )
         # What is read is in variables by now, so that the order of stores does not matter.
         for node, places in pending.items():
@@ -151,16 +155,16 @@ class _Function:
         size = (f"{len(run.values)} * " if is_flat else "") + "D"
         loop = ["SIMD", f"for (int64_t i = 0; i < {size}; ++i)"] if is_vector else []
         begin = "{" if is_flat else f"for (int64_t k = 0; k < {len(run.values)}; ++k) {{"
-        self._lines += [begin, *(f"  {each}" for each in (*pointers, *loop, f"{left} {text(run.node)};")), "}"]
+        self._lines += [begin, *(f"  {line}" for line in (*pointers, *loop, f"{left} {text(run.node)};")), "}"]
 
     def _pointer_of(self, place: Place, step: Step) -> str:
         """Where a place is that moves on by so many children, vectors and numbers for each ``k``."""
         children, vectors, numbers = step
         member = self._member(_pointer(place))
         terms = [member.removesuffix("]") + f" + {children} * k]" if children else member]
-        for start, own, unit in ((place.vectors, vectors, " * D"), (place.numbers, numbers, "")):
+        for start, offset, unit in ((place.vectors, vectors, " * D"), (place.numbers, numbers, "")):
             terms += [f"{start}{unit}"] if start else []
-            terms += [f"{own} * k{unit}"] if own else []
+            terms += [f"{offset} * k{unit}"] if offset else []
         return " + ".join(terms)
 
     def _member(self, base: str) -> str:

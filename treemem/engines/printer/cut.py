@@ -204,42 +204,47 @@ class _Cutting:
 
     def cut(self) -> CutCell:
         explored, ends = self._explore()
-        found, inputs = (
+        products, inputs = (
             explored.found,
             [(where(inputs), version) for (_, inputs), version in zip(explored.found, explored.versions, strict=True)],
         )
         learning = set()
-        for number in reversed(range(len(found))):
-            if any(getattr(each, "number_of_product", None) == number for each in variables_of(ends)):
+        for number in reversed(range(len(products))):
+            if any(getattr(variable, "number_of_product", None) == number for variable in variables_of(ends)):
                 learning.add(number)
-                ends.append(_end(found[number][1]))
+                ends.append(_end(products[number][1]))
         groups: list[list[int]] = []  # products that multiply the same
-        for number in range(len(found)):
+        for number in range(len(products)):
             same = [group for group in groups if inputs[group[0]] == inputs[number]]
             if not same:
                 groups.append([])
             (same[0] if same else groups[-1]).append(number)
-        widths = [len(each.weight.of(self._cell)) for each, _ in found]
-        if [number for group in groups for number in group] != list(range(len(found))):
-            groups = [[number] for number in range(len(found))]
+        widths = [len(linear_map.weight.of(self._cell)) for linear_map, _ in products]
+        if [number for group in groups for number in group] != list(range(len(products))):
+            groups = [[number] for number in range(len(products))]
         names = [f"product{at}" for at in range(len(groups))]
-        copies = [max(1, found[group[0]][1].shape[:-1].numel()) for group in groups]
+        copies = [max(1, products[group[0]][1].shape[:-1].numel()) for group in groups]
         learned = learned_by(ends, self._tensors)
         D = self._shape.D
-        parts = [[part for each in group for part in parts_of(D, widths[each])] for group in groups]
+        parts = [[part for index in group for part in parts_of(D, widths[index])] for group in groups]
         shape = replace(
             self._shape,
-            products={name: (count, tuple(own)) for name, count, own in zip(names, copies, parts, strict=True)},
+            products={
+                name: (count, tuple(part_sizes)) for name, count, part_sizes in zip(names, copies, parts, strict=True)
+            },
             learned=[tuple(self._tensors[name].shape) for name in learned],
         )
-        sizes = [(count, int(found[group[0]][1].shape[-1])) for count, group in zip(copies, groups, strict=True)]
+        sizes = [(count, int(products[group[0]][1].shape[-1])) for count, group in zip(copies, groups, strict=True)]
 
         def formula(at: int | None) -> Any:
             return self._formula(learned, groups, widths, None if at is None else groups[at][0])
 
-        own = printed(type(self._cell).__name__, formula, shape, sizes, learned)
-        maps = [each if at in learning else each.without_gradient() for at, (each, _) in enumerate(found)]
-        return CutCell(own, tuple(tuple(maps[each] for each in group) for group in groups))
+        printed_cell = printed(type(self._cell).__name__, formula, shape, sizes, learned)
+        maps = [
+            linear_map if at in learning else linear_map.without_gradient()
+            for at, (linear_map, _) in enumerate(products)
+        ]
+        return CutCell(printed_cell, tuple(tuple(maps[index] for index in group) for group in groups))
 
     def _explore(self) -> tuple[_Products, list[Any]]:
         """The products of one node; and the nodes of autograd at which its states end."""
@@ -254,11 +259,11 @@ class _Cutting:
                 raise StepError("it writes to attributes or buffers of the cell, which C++ does not")
             like_rows = {name: value[:, 0] for name, value in children.items()}
             checked_state(states, like_rows, 1, self._cell, f"forward(..., {self._kind})")
-        return products, [_end(each) for each in states.values()]
+        return products, [_end(state) for state in states.values()]
 
     def _written(self) -> Hashable:
         """What the cell may change in itself."""
-        return formula_key(self._cell), tuple((id(each), each._version) for each in self._cell.buffers())
+        return formula_key(self._cell), tuple((id(buffer), buffer._version) for buffer in self._cell.buffers())
 
     def _formula(
         self, learned: tuple[str, ...], groups: Sequence[Sequence[int]], widths: Sequence[int], until: int | None
@@ -270,7 +275,7 @@ class _Cutting:
             x = None if self._shape.features is None else given.pop(0)
             parts: list[torch.Tensor] = []
             for value, group in zip(products.values(), groups, strict=False):
-                parts += value.split([widths[each] for each in group], 1)
+                parts += value.split([widths[index] for index in group], 1)
             named = dict(zip(learned, given, strict=True))
             with _Products(self._known | _known_parts(named), parts, until) as mode:
                 try:

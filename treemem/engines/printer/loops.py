@@ -42,7 +42,7 @@ def loops_of(stored: dict[Place, Node]) -> list[Loop]:
     nodes = in_order(stored.values())
     stage: dict[Node, int] = {}
     for node in nodes:
-        stage[node] = max((stage[each] for each in node.operands), default=0) + (node.op in OVER)
+        stage[node] = max((stage[operand] for operand in node.operands), default=0) + (node.op in OVER)
     last = max(stage.values(), default=0)
     loops = [Loop() for _ in range(last + 1)]
     for node in nodes:
@@ -59,41 +59,45 @@ def loops_of(stored: dict[Place, Node]) -> list[Loop]:
     saved: dict[Node, None] = {}
     for at in range(last, -1, -1):
         loop = loops[at]
-        loop.saved = [each for each in saved if stage[each] == at and each.op not in OVER]
-        roots = [*(node for _, node in loop.stores), *(each.operands[0] for each in loop.reductions), *loop.saved]
+        loop.saved = [kept for kept in saved if stage[kept] == at and kept.op not in OVER]
+        roots = [
+            *(node for _, node in loop.stores),
+            *(reduction.operands[0] for reduction in loop.reductions),
+            *loop.saved,
+        ]
         loop.vectors, read = _vectors(roots, stage, at)
-        saved |= dict.fromkeys([*read, *(each.operands[0] for each in loop.running if each.operands[0].op != "load")])
+        saved |= dict.fromkeys([*read, *(fold.operands[0] for fold in loop.running if fold.operands[0].op != "load")])
     return loops
 
 
 def _read_until(nodes: Iterable[Node], stage: dict[Node, int], last: int) -> dict[Place, int]:
     """The last loop that may read each place; what a loop needs of an earlier one, it may compute again."""
-    found: dict[Place, int] = {}
+    last_read: dict[Place, int] = {}
     for node in nodes:
-        for each in node.operands:
-            if each.op == "load":
-                place = each.args[0]._replace(base=each.args[0].base.removeprefix("kept_"))
+        for operand in node.operands:
+            if operand.op == "load":
+                place = operand.args[0]._replace(base=operand.args[0].base.removeprefix("kept_"))
                 until = stage[node] - (node.op in REDUCTIONS)
-                found[place] = max(found.get(place, 0), last if until < last else until)
-    return found
+                last_read[place] = max(last_read.get(place, 0), last if until < last else until)
+    return last_read
 
 
 def _vectors(roots: Iterable[Node], stage: dict[Node, int], at: int) -> tuple[list[Node], list[Node]]:
     """The vectors that loop ``at`` computes, and those that it reads from earlier ones."""
-    found: dict[Node, None] = {}
+    vectors: dict[Node, None] = {}
     read: list[Node] = []
     waiting = [(node, False) for node in reversed(list(roots))]
     while waiting:
         node, is_ready = waiting.pop()
-        if node in found or not node.is_vector:
+        if node in vectors or not node.is_vector:
             continue
         is_here = node.op == "load" or (stage[node] == at and node.op not in OVER) or _cost(node) <= _MOST_REPEATED
         if is_ready or not is_here:
-            found[node] = None
+            vectors[node] = None
             read += [] if is_ready else [node]
         else:
-            waiting += [(node, True), *((each, False) for each in reversed(node.operands))]
-    return list(found), read
+            waiting += [(node, True), *((operand, False) for operand in reversed(node.operands))]
+    return list(vectors), read
 
 
 def _cost(node: Node) -> int:

@@ -91,8 +91,8 @@ def printed(
     is_pure = True
     for at, (copies, width) in enumerate(inputs):
         before = dict(list(shape.products.items())[:at])
-        own = replace(shape, products=before, kept_products=names)
-        gather, parts = _gather(formula(at), own, copies, width)
+        shape_before = replace(shape, products=before, kept_products=names)
+        gather, parts = _gather(formula(at), shape_before, copies, width)
         last = [
             number % len(parts) + 1
             for number, node in enumerate(gather.forward.values())
@@ -104,7 +104,9 @@ def printed(
         of_inputs.append((sum(parts[:first]), function_of_features(alone, parts[first:], shape)))
         for number, node in enumerate(gather.forward.values()):
             is_pure &= ("mask" if number % len(parts) >= first else "features") not in bases_read([node])
-    read = bases_read(node for each in gathers for node in (*each.forward.values(), *each.backward.values()))
+    read = bases_read(
+        node for function in gathers for node in (*function.forward.values(), *function.backward.values())
+    )
     is_read = [f"product{at}" in read for at in range(len(names))]
     step = trace_step(formula(None), replace(shape, kept_products=[*compress(names, is_read)]))
     is_pure &= "features" not in bases_read((*step.forward.values(), *step.backward.values()))
@@ -113,8 +115,8 @@ def printed(
     if lines > _MOST_LINES:
         raise StepError(f"it has {lines} lines in C++ for {shape.arity} children, too many to compile")
     products = [
-        PrintedProduct(copies, below, each, of_features)
-        for (copies, _), (below, of_features), each in zip(inputs, of_inputs, is_read, strict=True)
+        PrintedProduct(copies, below, reads, of_features)
+        for (copies, _), (below, of_features), reads in zip(inputs, of_inputs, is_read, strict=True)
     ]
     return PrintedCell(Printed(name, text), tuple(products), learned, step.dropouts, is_pure)
 
@@ -151,10 +153,10 @@ def once(key: Hashable, make: Callable[[], T]) -> T:
             raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             _printed[key] = StepError(f"it fails on rows of random numbers: {error}")  # or under autograd, with a word
-    found = _printed[key]
-    if isinstance(found, StepError):
-        raise found
-    return cast(T, found)
+    known = _printed[key]
+    if isinstance(known, StepError):
+        raise known
+    return cast(T, known)
 
 
 def print_split(
@@ -184,8 +186,8 @@ def print_split(
         children = {name: like.new_zeros(1, arity, *size) for name, size in states.items()}
         x = None if features is None else like.new_zeros(1, features)
         named = {f"cell.{name}": value.detach().requires_grad_() for name, value in parameters.items()}
-        found = torch.func.functional_call(module, named, (None, {}, children, x))
-    ends = [each.grad_fn for each in (*module.inputs, *found.values())]
+        outputs = torch.func.functional_call(module, named, (None, {}, children, x))
+    ends = [tensor.grad_fn for tensor in (*module.inputs, *outputs.values())]
     learned = learned_by(ends, {name: named[f"cell.{name}"] for name in parameters})
 
     def formula(until: int | None) -> Step:
@@ -197,10 +199,10 @@ def print_split(
         return run
 
     D = next(iter(states.values()))[-1]
-    inputs = [(len(each), each.shape[1]) for each in module.inputs]
+    inputs = [(len(tensor), tensor.shape[1]) for tensor in module.inputs]
     of_products = {
-        each.name: (copies, tuple(each.parts or parts_of(D, widths[each.name])))
-        for each, (copies, _) in zip(products, inputs, strict=True)
+        product.name: (copies, tuple(product.parts or parts_of(D, widths[product.name])))
+        for product, (copies, _) in zip(products, inputs, strict=True)
     }
     shape = StepShape(arity, D, of_products, states, [tuple(parameters[name].shape) for name in learned])
     return printed(type(cell).__name__, formula, replace(shape, features=features), inputs, learned)
@@ -224,8 +226,8 @@ class _Split(torch.nn.Module):
             self.inputs.append(inputs)
             nothing = inputs.new_zeros(len(inputs), self._widths[product.name])
             results[product.name] = given.get(product.name, nothing)
-        found: State = self.cell.step(results, children)
-        return found
+        result: State = self.cell.step(results, children)
+        return result
 
 
 def parts_of(D: int, width: int) -> list[int]:
@@ -241,10 +243,10 @@ def tensors_of(cell: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def parameter_of(cell: torch.nn.Module, name: str) -> torch.Tensor:
     """Return a parameter by its name, or the tensor that ``functional_call`` has put in its place."""
-    found: Any = cell
-    for each in name.split("."):
-        found = getattr(found, each)
-    return found
+    parameter: Any = cell
+    for part in name.split("."):
+        parameter = getattr(parameter, part)
+    return parameter
 
 
 def learned_by(ends: Sequence[Any], parameters: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
@@ -258,13 +260,13 @@ def learned_by(ends: Sequence[Any], parameters: Mapping[str, torch.Tensor]) -> t
         StepError: it reads a tensor that needs gradients and is not a parameter of the cell.
     """
     names = {id(value): name for name, value in parameters.items()}
-    found: set[str] = set()
+    learned: set[str] = set()
     for variable in variables_of(ends):
         if id(variable) in names:
-            found.add(names[id(variable)])
+            learned.add(names[id(variable)])
         elif variable.grad_fn is None and not hasattr(variable, "number_of_product"):
             raise StepError("it reads a tensor that needs gradients and is not a parameter of the cell")
-    return tuple(name for name in parameters if name in found)
+    return tuple(name for name in parameters if name in learned)
 
 
 def variables_of(ends: Sequence[Any]) -> Iterator[Any]:
@@ -302,10 +304,10 @@ def formula_key(cell: Any) -> Hashable:
     )
 
 
-def _of_class(own: type) -> Hashable:
+def _of_class(cls: type) -> Hashable:
     """Return the methods and the attributes of a user's class; those of torch do not change."""
-    bases = [each for each in own.__mro__ if not each.__module__.startswith(("torch.", "builtins"))]
-    return tuple((key, plain(value)) for each in bases for key, value in vars(each).items() if not key.startswith("__"))
+    bases = [base for base in cls.__mro__ if not base.__module__.startswith(("torch.", "builtins"))]
+    return tuple((key, plain(value)) for base in bases for key, value in vars(base).items() if not key.startswith("__"))
 
 
 def _of_function(function: Any, seen: frozenset[Any]) -> Hashable:
@@ -313,13 +315,13 @@ def _of_function(function: Any, seen: frozenset[Any]) -> Hashable:
     if function in seen:
         return None
     seen |= {function}
-    cells = [each.cell_contents for each in function.__closure__ or () if _is_full(each)]
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
     names = [name for name in function.__code__.co_names if name in function.__globals__]
     read = [(name, function.__globals__[name]) for name in names]
     return (
         function.__code__,
         plain(function.__defaults__, seen),
-        tuple(plain(each, seen) for each in cells if not isinstance(each, type)),
+        tuple(plain(cell, seen) for cell in cells if not isinstance(cell, type)),
         tuple(
             (name, plain(value, seen)) for name, value in read if isinstance(value, (*_PLAIN, *_SEVERAL, FunctionType))
         ),
@@ -359,11 +361,11 @@ def plain(value: Any, seen: frozenset[Any] = frozenset()) -> Hashable:
     if value is None or isinstance(value, (*_PLAIN, type)):
         return value
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(plain(each, seen) for each in value)
+        return type(value), tuple(plain(item, seen) for item in value)
     if isinstance(value, (set, frozenset)):
-        return type(value), frozenset(plain(each, seen) for each in value)
+        return type(value), frozenset(plain(item, seen) for item in value)
     if isinstance(value, dict):
-        return type(value), tuple((plain(key, seen), plain(each, seen)) for key, each in value.items())
+        return type(value), tuple((plain(key, seen), plain(item, seen)) for key, item in value.items())
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, FunctionType):
@@ -372,6 +374,6 @@ def plain(value: Any, seen: frozenset[Any] = frozenset()) -> Hashable:
         return _Same(value)
     if isinstance(value, (property, classmethod, staticmethod)):
         return plain(value.fget if isinstance(value, property) else value.__func__, seen)
-    if hasattr(value, "__dict__") and not any(getattr(each, "__slots__", ()) for each in type(value).__mro__):
+    if hasattr(value, "__dict__") and not any(getattr(base, "__slots__", ()) for base in type(value).__mro__):
         return type(value), plain(vars(value), seen)
     raise StepError(f"it has a value of the type {type(value).__name__}, whose changes cannot be noticed")

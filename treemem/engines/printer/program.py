@@ -41,7 +41,7 @@ class Node:
 
     @property
     def operands(self) -> tuple[Node, ...]:
-        return tuple(each for each in self.args if isinstance(each, Node))
+        return tuple(arg for arg in self.args if isinstance(arg, Node))
 
     @property
     def value(self) -> float | None:
@@ -65,7 +65,7 @@ class Program:
 
     def of(self, op: str, *args: Node) -> Node:
         """Return the node of an operation of ``OPERATIONS`` or ``ACROSS``."""
-        values = [each.value for each in args]
+        values = [arg.value for arg in args]
         if op in OPERATIONS and None not in values:
             return self.constant(float(OPERATIONS[op].torch(*(torch.tensor(v, dtype=torch.float64) for v in values))))
         a, b = (*args, *args)[:2]
@@ -83,14 +83,14 @@ class Program:
             return args[1] if a.value is None or a.value else args[2]
         if op in ("add", "mul") and a.number > b.number:
             args = (b, a)
-        return self._node(op, args, op not in REDUCTIONS and any(each.is_vector for each in args))
+        return self._node(op, args, op not in REDUCTIONS and any(arg.is_vector for arg in args))
 
     def rewritten(self, outputs: Iterable[Node], replaced: dict[Node, Node]) -> list[Node]:
         """Return the outputs, with some nodes in the place of others."""
         outputs, by = list(outputs), dict(replaced)
         for node in in_order(outputs, stop=replaced):
             if node not in by:
-                by[node] = self.of(node.op, *(by[each] for each in node.operands)) if node.operands else node
+                by[node] = self.of(node.op, *(by[operand] for operand in node.operands)) if node.operands else node
         return [by[node] for node in outputs]
 
     def _node(self, op: str, args: tuple, is_vector: bool) -> Node:
@@ -103,19 +103,19 @@ class Program:
 
 def in_order(outputs: Iterable[Node], stop: Iterable[Node] = ()) -> list[Node]:
     """Return all nodes that the outputs need, operands first; those of ``stop`` need none."""
-    found: dict[Node, None] = {}
+    ordered: dict[Node, None] = {}
     waiting = [(node, False) for node in reversed(list(outputs))]
     while waiting:
         node, is_ready = waiting.pop()
-        if node in found:
+        if node in ordered:
             continue
         if is_ready:
-            found[node] = None
+            ordered[node] = None
             continue
         waiting.append((node, True))
         if node not in stop:
-            waiting += [(each, False) for each in reversed(node.operands)]
-    return list(found)
+            waiting += [(operand, False) for operand in reversed(node.operands)]
+    return list(ordered)
 
 
 def bases_read(outputs: Iterable[Node]) -> set[str]:
@@ -127,13 +127,13 @@ def evaluated(outputs: Iterable[Node], memory: dict[Place, torch.Tensor], D: int
     """Return the values of the outputs and of all that they need, ``[rows, D or 1]``, as torch computes them."""
     values: dict[Node, torch.Tensor] = {}
     for node in in_order(outputs):
-        own = [values[each] for each in node.operands]
+        operands = [values[operand] for operand in node.operands]
         if node.op == "load":
             values[node] = memory[node.args[0]]
-        elif not own:
+        elif not operands:
             values[node] = torch.tensor([[D if node.value is None else node.value]], dtype=torch.float64)
         elif node.op in ACROSS:
-            values[node] = ACROSS[node.op](own[0])
+            values[node] = ACROSS[node.op](operands[0])
         else:
-            values[node] = OPERATIONS[node.op].torch(*own).to(torch.float64)
+            values[node] = OPERATIONS[node.op].torch(*operands).to(torch.float64)
     return values

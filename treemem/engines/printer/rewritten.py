@@ -22,16 +22,16 @@ class _Values(NamedTuple):
 def _extreme(is_better: Callable[..., Tensor], x: Tensor, dim: int, keepdim: bool = False) -> _Values:
     """The first of the largest (or smallest) entries; NaN if there is one."""
 
-    def better(found: Tensor, other: Tensor) -> Tensor:
-        return torch.where(is_better(other, found) | (other != other), other, found)
+    def better(best: Tensor, other: Tensor) -> Tensor:
+        return torch.where(is_better(other, best) | (other != other), other, best)
 
-    found = reduce(better, x.unbind(dim))
-    return _Values(found.unsqueeze(dim) if keepdim else found)
+    extreme = reduce(better, x.unbind(dim))
+    return _Values(extreme.unsqueeze(dim) if keepdim else extreme)
 
 
 def _product(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    found = reduce(operator.mul, x.unbind(dim))
-    return found.unsqueeze(dim) if keepdim else found
+    product = reduce(operator.mul, x.unbind(dim))
+    return product.unsqueeze(dim) if keepdim else product
 
 
 def _gru_cell(x: Tensor, h: Tensor, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Tensor:

@@ -38,12 +38,12 @@ def runs_of(stored: dict[Place, Node], least: int) -> tuple[list[Run], dict[Plac
     runs: list[Run] = []
     common: dict[Node, Node] = {}
     rest = dict(stored)
-    for group in _alike(sorted(stored.items(), key=lambda each: _key(each[0])), least):
-        steps, own = _match(group[0], group[1]) or ({}, [])
-        for node in own:
+    for group in _alike(sorted(stored.items(), key=lambda item: _key(item[0])), least):
+        steps, matched = _match(group[0], group[1]) or ({}, [])
+        for node in matched:
             place = Place("shared", len(common), 0, node.is_vector)
             common.setdefault(node, Node("load", (place,), node.is_vector, node.number))
-        steps |= {common[node].args[0]: (0, 0, 0) for node in own}
+        steps |= {common[node].args[0]: (0, 0, 0) for node in matched}
         node = _rewritten(group[0][1], common)
         runs.append(Run(node, [place for place, _ in group], [value for _, value in group], steps))
         for place, _ in group:
@@ -57,15 +57,15 @@ def runs_of(stored: dict[Place, Node], least: int) -> tuple[list[Run], dict[Plac
 def _are_last(runs: list[Run], common: dict[Node, Node], rest: dict[Place, Node]) -> bool:
     """Whether runs may come last: nothing that they read is overwritten before."""
     for run in runs:
-        written = [*rest, *(place for each in runs if each is not run for place in each.stores)]
+        written = [*rest, *(place for other in runs if other is not run for place in other.stores)]
         if not _overwrites(run.stores[0]):
             written = [*rest]
         before = {_memory(place) for place in written if _overwrites(place)}
-        own = {_memory(place) for place in run.stores if _overwrites(place)}
+        overwritten = {_memory(place) for place in run.stores if _overwrites(place)}
         for place, value in zip(run.stores, run.values, strict=True):
             nodes = in_order([value], stop=common)
-            read = {_memory(each.args[0]) for each in nodes if each.op == "load"}
-            if read & before or (read - {_memory(place)}) & own:
+            read = {_memory(node.args[0]) for node in nodes if node.op == "load"}
+            if read & before or (read - {_memory(place)}) & overwritten:
                 return False
     return True
 
@@ -78,34 +78,40 @@ def with_sums(stored: dict[Place, Node], least: int) -> dict[Place, Node]:
     """Return the same, with sums of at least so many terms that are alike as nodes ``fold``."""
     nodes = in_order(stored.values())
     uses: dict[Node, int] = {}
-    for each in [*(own for node in nodes for own in node.operands), *stored.values()]:
-        uses[each] = uses.get(each, 0) + 1
-    inner = {own for node in nodes if node.op == "add" for own in node.operands if own.op == "add" and uses[own] == 1}
+    for used in [*(operand for node in nodes for operand in node.operands), *stored.values()]:
+        uses[used] = uses.get(used, 0) + 1
+    inner = {
+        operand
+        for node in nodes
+        if node.op == "add"
+        for operand in node.operands
+        if operand.op == "add" and uses[operand] == 1
+    }
     by: dict[Node, Node] = {}
-    number = count(1 + max((each.number for each in nodes), default=0))
+    number = count(1 + max((member.number for member in nodes), default=0))
     for node in nodes:
         if node.op == "add" and node.is_vector and node not in inner:
-            terms = [by.get(each, each) for each in _terms(node, inner)]
+            terms = [by.get(term, term) for term in _terms(node, inner)]
             if len(set(terms)) < len(terms):  # the same one twice
                 by[node] = _with_operands(node, by)
                 continue
-            pairs = sorted(((_TERM, each) for each in terms if each.is_vector), key=lambda each: _key_of(each[1]))
+            pairs = sorted(((_TERM, term) for term in terms if term.is_vector), key=lambda item: _key_of(item[1]))
             rest = dict.fromkeys(terms)
             folds = []
             for group in _alike(pairs, least):
                 steps, common = _match(group[0], group[1]) or ({}, [])
                 if common:
                     continue
-                values = [each for _, each in group]
+                values = [term for _, term in group]
                 run = Run(values[0], [], values, steps)
-                loads = [each for each in in_order(values) if each.op == "load"]
+                loads = [load for load in in_order(values) if load.op == "load"]
                 folds.append(Node("fold", (run, *loads), True, next(number)))
-                for each in values:
-                    del rest[each]
+                for used in values:
+                    del rest[used]
             if folds:
                 total, *others = [*folds, *rest]
-                for each in others:
-                    total = Node("add", (total, each), True, next(number))
+                for used in others:
+                    total = Node("add", (total, used), True, next(number))
                 by[node] = total
                 continue
         by[node] = _with_operands(node, by)
@@ -113,14 +119,14 @@ def with_sums(stored: dict[Place, Node], least: int) -> dict[Place, Node]:
 
 
 def _terms(node: Node, inner: set[Node]) -> list[Node]:
-    found, waiting = [], [*node.operands]
+    terms, waiting = [], [*node.operands]
     while waiting:
-        each = waiting.pop()
-        if each in inner:
-            waiting += each.operands
+        term = waiting.pop()
+        if term in inner:
+            waiting += term.operands
         else:
-            found.append(each)
-    return found
+            terms.append(term)
+    return terms
 
 
 def _alike(pairs: Iterable[tuple[Place, Node]], least: int) -> list[list[tuple[Place, Node]]]:
@@ -128,8 +134,8 @@ def _alike(pairs: Iterable[tuple[Place, Node]], least: int) -> list[list[tuple[P
     groups: list[list[tuple[Place, Node]]] = []
     last: object = None
     for pair in pairs:
-        if groups and (found := _match(groups[-1][-1], pair)) is not None:
-            alike = list(found[0].values()), found[1]
+        if groups and (matched := _match(groups[-1][-1], pair)) is not None:
+            alike = list(matched[0].values()), matched[1]
             if len(groups[-1]) == 1 or alike == last:
                 groups[-1].append(pair)
                 last = alike
@@ -169,11 +175,11 @@ def _match(first: tuple[Place, Node], second: tuple[Place, Node]) -> tuple[dict[
 def _rewritten(node: Node, by: dict[Node, Node]) -> Node:
     if node in by:
         return by[node]
-    return _with_operands(node, {each: _rewritten(each, by) for each in node.operands})
+    return _with_operands(node, {operand: _rewritten(operand, by) for operand in node.operands})
 
 
 def _with_operands(node: Node, by: dict[Node, Node]) -> Node:
-    operands = [by.get(each, each) for each in node.operands]
+    operands = [by.get(operand, operand) for operand in node.operands]
     return node if operands == [*node.operands] else Node(node.op, tuple(operands), node.is_vector, node.number)
 
 
@@ -183,7 +189,7 @@ def _key(place: Place) -> tuple[object, ...]:
 
 
 def _key_of(node: Node) -> list[tuple[object, ...]]:
-    return [_key(each.args[0]) for each in in_order([node]) if each.op == "load"]
+    return [_key(load.args[0]) for load in in_order([node]) if load.op == "load"]
 
 
 def _address(place: Place) -> tuple[str, int, int, int]:

@@ -101,8 +101,8 @@ class SymbolicRun(TorchDispatchMode):
         if isinstance(values, (np.ndarray, np.int64)) and values.dtype == np.int64:
             return np.asarray(values)
         values = np.asarray(values, np.float64)
-        found = np.array([self._constant(each) for each in values.flat], np.int64)
-        return found.reshape(values.shape)
+        constants = np.array([self._constant(value) for value in values.flat], np.int64)
+        return constants.reshape(values.shape)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -113,17 +113,17 @@ class SymbolicRun(TorchDispatchMode):
             with self:  # it consists of others
                 return func.decompose(*args, **kwargs)
         try:
-            found = func(*args, **kwargs)
+            result = func(*args, **kwargs)
             if self._is_weight(func, args):
-                return found
-            shape = tuple(found.shape) if isinstance(found, torch.Tensor) else ()
+                return result
+            shape = tuple(result.shape) if isinstance(result, torch.Tensor) else ()
             symbols = self._operation(func, shape, args, kwargs)
         except StepError as error:
             raise StepError(f"{error}{_line()}") from None
-        several = isinstance(found, (tuple, list))
-        for tensor, own in zip(found if several else [found], symbols if several else [symbols], strict=True):
-            self.know(tensor, own)
-        return found
+        several = isinstance(result, (tuple, list))
+        for tensor, entries in zip(result if several else [result], symbols if several else [symbols], strict=True):
+            self.know(tensor, entries)
+        return result
 
     def _is_weight(self, func: Any, args: Any) -> bool:
         """Whether this is a view of a tensor that is not known: a weight, whose product is taken as given."""
@@ -134,7 +134,7 @@ class SymbolicRun(TorchDispatchMode):
         name = func._schema.name.removeprefix("aten::")
         if func._schema.is_mutable:  # right where nothing else sees the memory
             memory = where(args[0])[0]
-            if not name.endswith("_") or [each[0] for each in self._known].count(memory) != 1:
+            if not name.endswith("_") or [place[0] for place in self._known].count(memory) != 1:
                 raise StepError("it writes into a tensor in place that other tensors are views of")
             name = name.removesuffix("_")
         if name in OF_ATEN:
@@ -172,15 +172,15 @@ class SymbolicRun(TorchDispatchMode):
             StepError: entries at different positions of a state meet.
         """
         arrays = np.broadcast_arrays(*map(self.symbols, given))
-        positions = [self.positions(each) for each in arrays]
+        positions = [self.positions(array) for array in arrays]
         position = np.maximum.reduce(positions)
-        if any(((each != 0) & (each != position)).any() for each in positions):
+        if any(((other != 0) & (other != position)).any() for other in positions):
             raise StepError("different positions of a state meet, other than in a sum, a maximum or a running sum")
-        numbers = np.stack([each.ravel() // self._base for each in arrays], 1)
+        numbers = np.stack([array.ravel() // self._base for array in arrays], 1)
         distinct, inverse = np.unique(numbers, axis=0, return_inverse=True)
-        made = [self.program.of(op, *(self.program.nodes[each] for each in row)) for row in distinct]
-        of_entry = np.array([self.symbol(each) for each in made], np.int64)[inverse.ravel()].reshape(position.shape)
-        has_positions = np.array([each.is_vector for each in made], bool)[inverse.ravel()].reshape(position.shape)
+        made = [self.program.of(op, *(self.program.nodes[number] for number in row)) for row in distinct]
+        of_entry = np.array([self.symbol(node) for node in made], np.int64)[inverse.ravel()].reshape(position.shape)
+        has_positions = np.array([node.is_vector for node in made], bool)[inverse.ravel()].reshape(position.shape)
         return of_entry + np.where(has_positions, position, 0)
 
     def reduced(self, array: Any, dims: Any, keepdim: bool, fold: str, across: str) -> Symbols:
@@ -199,24 +199,24 @@ class SymbolicRun(TorchDispatchMode):
         flat = array.transpose(*rest, *over).reshape(*kept, math.prod(array.shape[d] for d in over))
         position = self.positions(flat)
         if not flat.shape[-1]:
-            found = np.full(kept, self._constant(0.0))
+            folded = np.full(kept, self._constant(0.0))
         elif ((position == 0) | (position == position.max(-1, keepdims=True))).all() and flat.shape[-1] != self.D:
-            found = flat[..., 0]
+            folded = flat[..., 0]
             for at in range(1, flat.shape[-1]):
-                found = self.pointwise(fold, found, flat[..., at])
+                folded = self.pointwise(fold, folded, flat[..., at])
         else:
-            found = np.empty(kept, np.int64)
+            folded = np.empty(kept, np.int64)
             for at in np.ndindex(kept):
-                found[at] = self._total(flat[at], fold, across)
-        return np.expand_dims(found, tuple(over)) if keepdim else found
+                folded[at] = self._total(flat[at], fold, across)
+        return np.expand_dims(folded, tuple(over)) if keepdim else folded
 
     def _total(self, symbols: Symbols, fold: str, across: str) -> int:
         """Return the total of entries, among which are all positions of nodes, or numbers."""
         total: Node | None = None
         at: set[int] = set()
         for number in np.unique(symbols // self._base):
-            own = symbols[symbols // self._base == number]
-            node, places, counts = self.program.nodes[number], *np.unique(self.positions(own), return_counts=True)
+            alike = symbols[symbols // self._base == number]
+            node, places, counts = self.program.nodes[number], *np.unique(self.positions(alike), return_counts=True)
             count = int(counts[0])
             if node.is_vector and len(places) == 1 != self.D:  # one position, again and again
                 part = node
@@ -243,18 +243,18 @@ class SymbolicRun(TorchDispatchMode):
 
     def _running(self, array: Any, dim: int) -> Symbols:
         moved = np.moveaxis(self.symbols(array), dim, -1)
-        found = np.empty(moved.shape, np.int64)
+        sums = np.empty(moved.shape, np.int64)
         everywhere = np.arange(1, self.D + 1)
         for at in np.ndindex(moved.shape[:-1]):
-            own, places = moved[at], self.positions(moved[at])
-            one = len({*(own // self._base)}) == 1
+            row, places = moved[at], self.positions(moved[at])
+            one = len({*(row // self._base)}) == 1
             if one and np.array_equal(places, everywhere):
-                found[at] = self.symbol(self.program.of("running sum", self.node(own[0]))) + everywhere
+                sums[at] = self.symbol(self.program.of("running sum", self.node(row[0]))) + everywhere
             elif one and np.array_equal(places, everywhere[::-1]):
-                found[at] = self.symbol(self.program.of("running sum backwards", self.node(own[0]))) + everywhere[::-1]
+                sums[at] = self.symbol(self.program.of("running sum backwards", self.node(row[0]))) + everywhere[::-1]
             else:
-                found[at] = [self._total(own[: k + 1], "add", "sum") for k in range(len(own))]
-        return np.moveaxis(found, -1, dim)
+                sums[at] = [self._total(row[: k + 1], "add", "sum") for k in range(len(row))]
+        return np.moveaxis(sums, -1, dim)
 
     # Operations that are neither one node an entry nor a view.
 
@@ -301,7 +301,7 @@ class SymbolicRun(TorchDispatchMode):
 
     def _aten_softmax(self, shape: Any, x: Any, dim: int, *_: Any) -> Symbols:
         x = self.symbols(x)
-        if any(self.node(each).op not in ("sigmoid", "tanh") for each in x.flat):  # those are at most 1
+        if any(self.node(symbol).op not in ("sigmoid", "tanh") for symbol in x.flat):  # those are at most 1
             x = self.pointwise("sub", x, self._aten_amax(shape, x, [dim], True))
         weights = self.pointwise("exp", x)
         return self.pointwise("div", weights, self._aten_sum(shape, weights, [dim], True))
@@ -324,7 +324,7 @@ class SymbolicRun(TorchDispatchMode):
 
     def _is_learned(self, symbols: Symbols) -> bool:
         """Whether they depend on what the cell learns, and on nothing of the row."""
-        nodes = in_order({self.node(each): None for each in symbols.flat})
+        nodes = in_order({self.node(symbol): None for symbol in symbols.flat})
         bases = {node.args[0].base for node in nodes if node.op == "load"}
         return bases == {"learned"}
 
@@ -360,14 +360,14 @@ class SymbolicRun(TorchDispatchMode):
 
     def _aten_constant_pad_nd(self, shape: Any, x: Any, pad: Sequence[int], value: float = 0) -> Symbols:
         x = self.symbols(x)
-        found = np.full(shape, self._constant(value))
+        padded = np.full(shape, self._constant(value))
         source, target = [slice(None)] * x.ndim, [slice(None)] * x.ndim
         for at in range(len(pad) // 2):  # a negative one cuts off
             before, after, dim = pad[2 * at], pad[2 * at + 1], x.ndim - 1 - at
             source[dim] = slice(max(0, -before), x.shape[dim] + min(0, after))
             target[dim] = slice(max(0, before), shape[dim] - max(0, after))
-        found[tuple(target)] = x[tuple(source)]
-        return found
+        padded[tuple(target)] = x[tuple(source)]
+        return padded
 
     def _aten_slice_backward(self, shape: Any, g: Any, size: Any, dim: int, begin: int, end: int, step: int) -> Symbols:
         return self._put(g, shape, at_index(dim, len(shape), slice(begin, end, step)))
@@ -376,9 +376,9 @@ class SymbolicRun(TorchDispatchMode):
         return self._put(g, shape, at_index(dim, len(shape), at))
 
     def _put(self, values: Any, shape: Any, where: Any) -> Symbols:
-        found = np.full(shape, self._constant(0.0))
-        found[where] = self.symbols(values)
-        return found
+        whole = np.full(shape, self._constant(0.0))
+        whole[where] = self.symbols(values)
+        return whole
 
 
 def where(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -395,8 +395,8 @@ def note_line(result: Any) -> None:
 
 def _notes(node: Any) -> dict[Any, Any]:
     """What is noted of a node of autograd."""
-    found: dict[Any, Any] = node.metadata
-    return found
+    notes: dict[Any, Any] = node.metadata
+    return notes
 
 
 def _line() -> str:
@@ -405,9 +405,9 @@ def _line() -> str:
     if backward is not None:
         line: str = _notes(backward).get("line", f" (in the backward pass of {backward.name()})")
         return line
-    own = str(Path(__file__).parents[1]), str(Path(torch.__file__).parent)
+    packages = str(Path(__file__).parents[1]), str(Path(torch.__file__).parent)
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((*own, "<")):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((*packages, "<")):
         frame = frame.f_back
     file, number = frame.f_code.co_filename, frame.f_lineno
     return f" ({Path(file).name}, line {number}: {linecache.getline(file, number).strip()})"

@@ -111,33 +111,33 @@ def _traced(step: Step, shape: StepShape) -> StepProgram:
     if shape.inputs is not None:
         copies, parts = shape.inputs
         outputs = [_leaf("inputs", (copies, sum(parts)), shape.D, parts)]
-    incoming = [_gradients(each) for each in outputs]
-    masks = [each for each in leaves if _base(each) == "mask"]
+    incoming = [_gradients(output) for output in outputs]
+    masks = [mask for mask in leaves if _base(mask) == "mask"]
     leaves = leaves[: len(leaves) - len(masks)]
 
     def joint(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        own, rest = tensors[: len(leaves)], tensors[len(leaves) :]
+        leaf_tensors, rest = tensors[: len(leaves)], tensors[len(leaves) :]
         gradients, factors = rest[: len(outputs)], rest[len(outputs) :]
         with _Dropouts(list(factors)):
-            found = _call(step, shape, own)
-        reached = [(value, d) for value, d in zip(found, gradients, strict=True) if value.requires_grad]
+            states = _call(step, shape, leaf_tensors)
+        reached = [(value, d) for value, d in zip(states, gradients, strict=True) if value.requires_grad]
         wanted = torch.autograd.grad(
-            [value for value, _ in reached], own, [d for _, d in reached], allow_unused=True
+            [value for value, _ in reached], leaf_tensors, [d for _, d in reached], allow_unused=True
         )  # fmt: skip
-        return *found, *(torch.zeros_like(x) if d is None else d for x, d in zip(own, wanted, strict=True))
+        return *states, *(torch.zeros_like(x) if d is None else d for x, d in zip(leaf_tensors, wanted, strict=True))
 
     inputs = [*leaves, *incoming, *masks]
-    given = [_random(each, 1, at < len(leaves)) for at, each in enumerate(inputs)]
+    given = [_random(entry, 1, at < len(leaves)) for at, entry in enumerate(inputs)]
     for tensor, leaf in zip(given, inputs, strict=True):
         run.know(tensor, run.symbols_of_places([leaf.places]).reshape(leaf.shape))
     with run:
         results = joint(*given)
-    gradients = [_gradients(each) for each in leaves]
+    gradients = [_gradients(entry) for entry in leaves]
     stored = [
-        _stored(run, run.symbols(found), each) for found, each in zip(results, [*outputs, *gradients], strict=True)
+        _stored(run, run.symbols(result), entry) for result, entry in zip(results, [*outputs, *gradients], strict=True)
     ]
-    forward = {place: node for each in stored[: len(outputs)] for place, node in each.items()}
-    backward = {place: node for each in stored[len(outputs) :] for place, node in each.items()}
+    forward = {place: node for of_output in stored[: len(outputs)] for place, node in of_output.items()}
+    backward = {place: node for of_gradient in stored[len(outputs) :] for place, node in of_gradient.items()}
     _check(joint, inputs, [*outputs, *gradients], forward | backward, shape.D)
     if shape.inputs is not None:  # what it adds to the gradients of products may be nothing
         backward = {place: node for place, node in backward.items() if node.value != 0}
@@ -160,7 +160,7 @@ def _leaves(step: Step, shape: StepShape) -> tuple[list[_Leaf], tuple[tuple[floa
         leaves.append(_leaf("learned", size, shape.D, start=(vectors, numbers))._replace(is_shared=True))
         vectors, numbers = _end(leaves[-1], vectors, numbers)
     with _Dropouts(None) as counted:
-        _call(step, shape, [_random(each, 1, False) for each in leaves])
+        _call(step, shape, [_random(leaf, 1, False) for leaf in leaves])
     vectors = numbers = 0
     for _, size in counted.found:
         leaves.append(_leaf("mask", size, shape.D, start=(vectors, numbers)))
@@ -174,10 +174,10 @@ def _call(step: Step, shape: StepShape, tensors: Sequence[torch.Tensor]) -> list
     rows = len(tensors[0]) // next((copies for copies, _ in shape.products.values()), 1)
     children: State = {}
     for name, size in shape.states.items():
-        own = [rest.pop(0) for _ in range(shape.arity)]
-        children[name] = torch.cat(own, 1) if own else tensors[0].new_zeros(rows, 0, *size)
-    found = step(products, children, *rest)
-    return [found[name] for name in (shape.states if shape.inputs is None else ["inputs"])]
+        of_children = [rest.pop(0) for _ in range(shape.arity)]
+        children[name] = torch.cat(of_children, 1) if of_children else tensors[0].new_zeros(rows, 0, *size)
+    states = step(products, children, *rest)
+    return [states[name] for name in (shape.states if shape.inputs is None else ["inputs"])]
 
 
 class _Dropouts(TorchFunctionMode):
@@ -224,15 +224,15 @@ def _leaf(
 
 def _columns(leaf: _Leaf) -> dict[Place, list[int]]:
     """Which entries of the tensor are at each place, in order of their positions."""
-    found: dict[Place, list[int]] = {}
+    columns: dict[Place, list[int]] = {}
     for column, (place, _) in enumerate(leaf.places):
-        found.setdefault(place, []).append(column)
-    return found
+        columns.setdefault(place, []).append(column)
+    return columns
 
 
 def _end(leaf: _Leaf, vectors: int, numbers: int) -> tuple[int, int]:
     distinct = {place for place, _ in leaf.places}
-    return vectors + sum(each.is_vector for each in distinct), numbers + sum(not each.is_vector for each in distinct)
+    return vectors + sum(node.is_vector for node in distinct), numbers + sum(not node.is_vector for node in distinct)
 
 
 def _gradients(leaf: _Leaf) -> _Leaf:
@@ -249,7 +249,7 @@ def _random(leaf: _Leaf, rows: int, wanted: bool) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64).requires_grad_(wanted)
 
 
-def _stored(run: SymbolicRun, found: Symbols, leaf: _Leaf) -> dict[Place, Node]:
+def _stored(run: SymbolicRun, symbols: Symbols, leaf: _Leaf) -> dict[Place, Node]:
     """What is stored at each place.
 
     Raises:
@@ -257,9 +257,11 @@ def _stored(run: SymbolicRun, found: Symbols, leaf: _Leaf) -> dict[Place, Node]:
     """
     stored: dict[Place, Node] = {}
     for place, columns in _columns(leaf).items():
-        own = found.ravel()[columns]
-        position, node = run.positions(own), run.node(own[0])
-        if (own - position != own[0] - position[0]).any() or (position * (position - 1 - np.arange(len(own)))).any():
+        entries = symbols.ravel()[columns]
+        position, node = run.positions(entries), run.node(entries[0])
+        if (entries - position != entries[0] - position[0]).any() or (
+            position * (position - 1 - np.arange(len(entries)))
+        ).any():
             raise StepError("the positions of a state are not computed alike")
         stored[place] = node
         if node.is_vector and not place.is_vector:
@@ -276,7 +278,7 @@ def _check(joint: Any, inputs: Sequence[_Leaf], results: Sequence[_Leaf], stored
         StepError: they differ.
     """
     rows = 3
-    given = [_random(each, rows, not _base(each).startswith("d_")) for each in inputs]
+    given = [_random(entry, rows, not _base(entry).startswith("d_")) for entry in inputs]
     memory: dict[Place, torch.Tensor] = {}
     for tensor, leaf in zip(given, inputs, strict=True):
         flat = tensor.detach().reshape(1 if leaf.is_shared else rows, -1)
@@ -285,12 +287,12 @@ def _check(joint: Any, inputs: Sequence[_Leaf], results: Sequence[_Leaf], stored
     expected = joint(*given)
     for tensor, leaf in zip(expected, results, strict=True):
         flat = tensor.detach().reshape(1 if leaf.is_shared else rows, -1)
-        found = torch.zeros(rows, flat.shape[1], dtype=torch.float64)
+        computed = torch.zeros(rows, flat.shape[1], dtype=torch.float64)
         for place, columns in _columns(leaf).items():
             if place in stored:
-                found[:, columns] = values[stored[place]]
-        found = found.sum(0, keepdim=True) if leaf.is_shared else found
-        if not torch.allclose(found, flat, rtol=1e-9, atol=1e-9, equal_nan=True):
+                computed[:, columns] = values[stored[place]]
+        computed = computed.sum(0, keepdim=True) if leaf.is_shared else computed
+        if not torch.allclose(computed, flat, rtol=1e-9, atol=1e-9, equal_nan=True):
             raise StepError("a row does not depend on its own inputs alone, or the step is not the same each time")
 
 
@@ -315,10 +317,10 @@ def function_of_features(
     def run(features: torch.Tensor) -> torch.Tensor:
         if is_whole:
             return features
-        memory = {place: features[:, own[0] : own[-1] + 1] for place, own in columns.items()}
+        memory = {place: features[:, numbers[0] : numbers[-1] + 1] for place, numbers in columns.items()}
         values = evaluated(nodes, memory, shape.D)
-        found = [values[node].expand(len(features), size) for node, size in zip(nodes, sizes, strict=True)]
-        return torch.cat(found, 1).view(-1, sum(parts)).to(features.dtype)
+        vectors = [values[node].expand(len(features), size) for node, size in zip(nodes, sizes, strict=True)]
+        return torch.cat(vectors, 1).view(-1, sum(parts)).to(features.dtype)
 
     return run
 
@@ -327,17 +329,17 @@ def _with_kept(program: Program, step: StepProgram, others_read: set[str]) -> St
     """Let the backward pass read the states, and values that take the place of products that only they use."""
     users: dict[Node, set[Node]] = {}
     for node in in_order([*step.forward.values(), *step.backward.values()]):
-        for each in node.operands:
-            users.setdefault(each, set()).add(node)
+        for operand in node.operands:
+            users.setdefault(operand, set()).add(node)
     stored = {*step.forward.values(), *step.backward.values()}
     kept: dict[Place, Node] = {}
     replaced: dict[Node, Node] = {}
-    for node, own in users.items():
+    for node, readers in users.items():
         place = node.args[0] if node.op == "load" else None
         if place is None or not place.base.startswith("product") or place.base in others_read:
             continue
-        if len(own) == 1 and node not in stored:
-            (user,) = own
+        if len(readers) == 1 and node not in stored:
+            (user,) = readers
             if user.op in OPERATIONS and OPERATIONS[user.op].inverts:
                 kept[place] = user
                 replaced[user] = program.load(_kept(place))

@@ -37,7 +37,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "t": lambda shape, x: x.T,
     "slice": lambda shape, x, dim=0, begin=None, end=None, step=1: x[at_index(dim, x.ndim, slice(begin, end, step))],
     "select": lambda shape, x, dim, at: x[at_index(dim, x.ndim, at)],
-    "cat": lambda shape, xs, dim=0: np.concatenate([each for each in xs if np.ndim(each) == len(shape)], dim),
+    "cat": lambda shape, xs, dim=0: np.concatenate([x for x in xs if np.ndim(x) == len(shape)], dim),
     "stack": lambda shape, xs, dim=0: np.stack(xs, dim),
     "unbind": lambda shape, x, dim=0: list(np.moveaxis(x, dim, 0)),
     "split_with_sizes": _split,

@@ -95,5 +95,5 @@ def gated_cell(
     hidden = hidden_activation(activation)(linear(torch.cat([left, right], -1), weights.hidden))
     preactivation = linear(hidden if keep is None else hidden * keep, weights.gates)
     children = torch.stack([left, right], -2)
-    found = gated_recursive_step(preactivation.flatten(0, -2), children.flatten(0, -3), *weights.norm)
-    return found.view(left.shape)
+    composed = gated_recursive_step(preactivation.flatten(0, -2), children.flatten(0, -3), *weights.norm)
+    return composed.view(left.shape)

@@ -46,4 +46,4 @@ class GatedCell(Resettable):
 
     def weights(self) -> GatedCellWeights:
         """The parameters as operations take them."""
-        return GatedCellWeights(*(Affine.of(each) for each in (self.hidden_map, self.gate_map, self.norm)))
+        return GatedCellWeights(*(Affine.of(module) for module in (self.hidden_map, self.gate_map, self.norm)))

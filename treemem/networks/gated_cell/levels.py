@@ -86,7 +86,7 @@ class _Cell(torch.nn.Module):
         return hidden if x is None else hidden * x
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {name: (own.weight[None], own.bias[None]) for name, own in self._weights._asdict().items()}
+        return {name: (affine.weight[None], affine.bias[None]) for name, affine in self._weights._asdict().items()}
 
     def step(self, products: State, children: State) -> State:
         return {"h": gated_recursive_step(products["gates"], children["h"], self.gain, self.shift)}

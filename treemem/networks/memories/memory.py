@@ -101,13 +101,13 @@ class Memory(torch.nn.Module, ABC):
             state: after the step.
             readout: of the step, ``[1, readout_size]``.
         """
-        found = {name: each.reshape(1, -1) for name, each in given.items() if name in _ACTIONS}
-        found |= {"readout": readout.reshape(1, -1, size), "value": given["value"].reshape(1, -1, size)}
+        traced = {name: argument.reshape(1, -1) for name, argument in given.items() if name in _ACTIONS}
+        traced |= {"readout": readout.reshape(1, -1, size), "value": given["value"].reshape(1, -1, size)}
         if isinstance(state, StrengthState):
-            found["strength"] = state.strength
+            traced["strength"] = state.strength
         elif isinstance(state, torch.Tensor):
-            found["memory"] = state
-        return found
+            traced["memory"] = state
+        return traced
 
     def forward(self, value: torch.Tensor, *actions: torch.Tensor) -> torch.Tensor:
         """Return the readout after each step of sequences of known actions, ``[batch, time, readout_size]``.

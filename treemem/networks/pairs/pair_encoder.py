@@ -106,10 +106,12 @@ class PairEncoder(SequenceEncoder):
         lengths = checked_lengths(lengths, inputs, self.embedding_size)
         inputs = functional.dropout(inputs, self.dropout, self.training)
         longest = inputs.shape[1]
-        sides = [Side(inputs[each::2, : _most(lengths[each::2])], lengths[each::2]) for each in (0, 1)]
-        found = self.run(*sides)
-        encoding = functional.dropout(found.encoding, self.dropout, self.training).to(inputs.dtype)
-        padded = [functional.pad(each, (0, 0, 0, longest - each.shape[1])) for each in (found.first, found.second)]
+        sides = [Side(inputs[side::2, : _most(lengths[side::2])], lengths[side::2]) for side in (0, 1)]
+        output = self.run(*sides)
+        encoding = functional.dropout(output.encoding, self.dropout, self.training).to(inputs.dtype)
+        padded = [
+            functional.pad(values, (0, 0, 0, longest - values.shape[1])) for values in (output.first, output.second)
+        ]
         outputs = torch.stack(padded, 1).flatten(0, 2)
         source = pair_source(lengths, longest)
         is_word = (source >= 0) & (source < len(outputs))
@@ -117,8 +119,8 @@ class PairEncoder(SequenceEncoder):
         bank = torch.cat([outputs, outputs.new_zeros(1, self.hidden_size)])
         together = bank.index_select(0, place.flatten()).unflatten(0, place.shape) * kept[..., None]
         traced = {}
-        if trace and found.attention is not None:
-            traced["attention"] = _at_positions(found.attention.detach(), lengths, source.shape[1])
+        if trace and output.attention is not None:
+            traced["attention"] = _at_positions(output.attention.detach(), lengths, source.shape[1])
         return SequenceOutput(encoding, together, traced)
 
     @abstractmethod
@@ -197,11 +199,11 @@ def _at_positions(attention: torch.Tensor, lengths: torch.Tensor, longest: int) 
     Weights for all of the second side together are those of ``extract``.
     """
     sizes = lengths.view(-1, 2).tolist()
-    found = attention.new_zeros(len(sizes), 1, longest, longest)
+    placed = attention.new_zeros(len(sizes), 1, longest, longest)
     for pair, (first, second) in enumerate(sizes):
         after = first + 2
         if attention.dim() == 2:
-            found[pair, 0, after + second, 1 : first + 1] = attention[pair, :first]
+            placed[pair, 0, after + second, 1 : first + 1] = attention[pair, :first]
         else:
-            found[pair, 0, after : after + second, 1 : first + 1] = attention[pair, :second, :first]
-    return found
+            placed[pair, 0, after : after + second, 1 : first + 1] = attention[pair, :second, :first]
+    return placed

@@ -90,8 +90,8 @@ class JoiningEncoder(SequenceEncoder):
         there = to_device(on_cpu, inputs.device)
         present = within(there, inputs.shape[1])
         with torch.autocast(inputs.device.type, enabled=False):
-            own = inputs.masked_fill(~present[:, :, None], 0).to(self.embedding.weight.dtype)
-            return self.join(Vectors(own, on_cpu, there, present), trace, **further)
+            values = inputs.masked_fill(~present[:, :, None], 0).to(self.embedding.weight.dtype)
+            return self.join(Vectors(values, on_cpu, there, present), trace, **further)
 
     @abstractmethod
     def join(self, *arguments: Any, **further: Any) -> SequenceOutput:

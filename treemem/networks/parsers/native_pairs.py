@@ -116,7 +116,9 @@ class NativePairs(NamedTuple):
         """
         gates, states = self.tensors.gates, self.tensors.states
         d_scores, d_pairs = gates.new_zeros(len(gates)), torch.zeros_like(states[-len(gates) :])
-        compositions, of_scores = (None if each is None else each.contiguous() for each in (d_compositions, of_score))
+        compositions, of_scores = (
+            None if gradient is None else gradient.contiguous() for gradient in (d_compositions, of_score)
+        )
         gradients = _GRADIENTS(
             states=d_states, compositions=compositions, of_score=of_scores, scores=d_scores, pairs=d_pairs
         )
@@ -161,8 +163,8 @@ def native_pairs(
     shapes = [(active, longest - step) for step, active in enumerate(sizes[1:-1], start=1)]
     drawn = [noise(shape).flatten() for shape in shapes] if noise is not None else []
     chosen = lengths.new_full((sequences, longest - 1), -1)
-    weight, bias, own_query = (each.contiguous() for each in (cell.weight, cell.bias, query))
-    found = PairTensors(
+    weight, bias, own_query = (tensor.contiguous() for tensor in (cell.weight, cell.bias, query))
+    pairs = PairTensors(
         None if temperature is None else torch.tensor([temperature], dtype=torch.float64),
         lengths.contiguous(),
         weight,
@@ -184,6 +186,6 @@ def native_pairs(
         "hidden_size": width // 2,
         "num_threads": threads,
     }
-    native = NativePairs(library, numbers, found)
+    native = NativePairs(library, numbers, pairs)
     native.forward()
     return native

@@ -58,10 +58,10 @@ class OneProductCell(SplitTreeCell):
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """By arity; and those of leaves that run as a level of their own, as ``leaf``."""
-        found = self.maps.weights("gates")
+        weights = self.maps.weights("gates")
         if self.leaf_map is not None and self.leaf_products():
-            found["leaf"] = self.leaf_map.weight, self.leaf_map.bias
-        return found
+            weights["leaf"] = self.leaf_map.weight, self.leaf_map.bias
+        return weights
 
     @property
     def child_shapes(self) -> dict[str, tuple[int, ...]]:

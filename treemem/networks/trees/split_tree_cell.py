@@ -107,8 +107,8 @@ class SplitTreeCell(Resettable):
 
     def formula_key(self) -> Hashable:
         """What :meth:`step` depends on beside the arity: the class, and the attributes of the cell itself."""
-        own = {key: value for key, value in vars(self).items() if key[0] != "_" and key not in _NOT_IN_STEPS}
-        return type(self), self.dropout_now, plain(own)
+        options = {key: value for key, value in vars(self).items() if key[0] != "_" and key not in _NOT_IN_STEPS}
+        return type(self), self.dropout_now, plain(options)
 
     def weights_of_sets(self) -> Maps:
         """The weights of each set, which the products of many levels may share."""

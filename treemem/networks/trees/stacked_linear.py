@@ -95,7 +95,7 @@ def linear_by_kind(
         return torch.nn.functional.linear(inputs, weight, bias).to(bias.dtype)
     copies = len(inputs) // max(1, sum(rows for rows, _ in kinds))
     parts = inputs.split([rows * copies for rows, _ in kinds])
-    own = [maps[set_of_kind[kind]] for _, kind in kinds]
-    return torch.cat([torch.nn.functional.linear(part, *each) for part, each in zip(parts, own, strict=True)]).to(
-        own[0][1].dtype
-    )
+    chosen_maps = [maps[set_of_kind[kind]] for _, kind in kinds]
+    return torch.cat(
+        [torch.nn.functional.linear(part, *pair) for part, pair in zip(parts, chosen_maps, strict=True)]
+    ).to(chosen_maps[0][1].dtype)

@@ -49,34 +49,34 @@ def traced_run(
 
 
 def _did(cell: MemoryCell, x: torch.Tensor, before: Any, after: Any) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+    traced: dict[str, torch.Tensor] = {}
     arguments = cell.arguments(cell.controlled(x, before)[0])
     sizes = [memory.readout_size(cell.memory_size) for memory in cell.all_memories()]
     readouts = after.read.split(sizes, 1)
     for memory, given, held, read in zip(cell.all_memories(), arguments, after.memories, readouts, strict=True):
         names = [name for control in memory.controls(cell.memory_size) for name in control.names]
-        found |= memory.trace(cell.memory_size, dict(zip(names, given, strict=True)), held, read)
-    return {name: each[0] for name, each in found.items()}
+        traced |= memory.trace(cell.memory_size, dict(zip(names, given, strict=True)), held, read)
+    return {name: value[0] for name, value in traced.items()}
 
 
 def stacked_traces(sequences: list[list[dict[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:
     """Return the traces of sequences by name, ``[sequences, tokens, ...]``, with NaN where there is nothing."""
     names = {name: None for steps in sequences for did in steps for name in did}
     longest = max(map(len, sequences))
-    found = {}
+    stacked = {}
     for name in names:
-        own = [
+        of_name = [
             (row, step, did[name])
             for row, steps in enumerate(sequences)
             for step, did in enumerate(steps)
             if name in did
         ]
-        sizes = torch.tensor([each.shape for _, _, each in own]).amax(0).tolist()
-        found[name] = own[0][2].new_full((len(sequences), longest, *sizes), torch.nan)
-        for row, step, each in own:
-            place: tuple[Any, ...] = (row, step, *[slice(size) for size in each.shape])
-            found[name][place] = each
-    return found
+        sizes = torch.tensor([value.shape for _, _, value in of_name]).amax(0).tolist()
+        stacked[name] = of_name[0][2].new_full((len(sequences), longest, *sizes), torch.nan)
+        for row, step, value in of_name:
+            place: tuple[Any, ...] = (row, step, *[slice(size) for size in value.shape])
+            stacked[name][place] = value
+    return stacked
 
 
 __all__ = ["TRACE_AXES", "stacked_traces", "traced_run"]

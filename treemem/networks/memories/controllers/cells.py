@@ -93,8 +93,8 @@ class _TorchCell(StepCell):
 
     def run(self, inputs: torch.Tensor, state: Any, lengths: torch.Tensor | None = None) -> tuple[torch.Tensor, Any]:
         """In C++ where it can be, and elsewhere by torch's kernel."""
-        found = run_in_cpp(self, inputs, state, lengths)
-        return _run_kernel(self.cell, inputs, state, lengths) if found is None else found[:2]
+        results = run_in_cpp(self, inputs, state, lengths)
+        return _run_kernel(self.cell, inputs, state, lengths) if results is None else results[:2]
 
 
 class VanillaCell(_TorchCell):
@@ -293,8 +293,8 @@ def run_in_cpp(
     def run(inputs: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         hidden, *cells, read = of_each[:count]
         first = ControllerState.of(hidden, *cells)._replace(read=read)
-        found = run_controller(name, inputs, sizes, first, weights, memory.make(*of_each[count:]) if memory else None)
-        return found.states, *[found.last.hidden, found.last.cell][: 1 + len(cells)], found.last.read, *found.memory
+        ran = run_controller(name, inputs, sizes, first, weights, memory.make(*of_each[count:]) if memory else None)
+        return ran.states, *[ran.last.hidden, ran.last.cell][: 1 + len(cells)], ran.last.read, *ran.memory
 
     outputs, ends = _run_packed(run, weights.input_weight.dtype, inputs, [*of_each, *of_memory], lengths)
     *last, read = ends[:count]
@@ -303,7 +303,7 @@ def run_in_cpp(
 
 def has_hooks(*modules: nn.Module | None) -> bool:
     """Return whether a module has hooks, which nothing but its own call runs."""
-    return any(each is not None and (each._forward_hooks or each._forward_pre_hooks) for each in modules)
+    return any(module is not None and (module._forward_hooks or module._forward_pre_hooks) for module in modules)
 
 
 def _run_packed(
@@ -319,9 +319,12 @@ def _run_packed(
         GraphError: states of another number of sequences.
     """
     batch, time = inputs.shape[:2]
-    if any(len(each) != batch for each in of_each):
-        raise GraphError(f"{batch} sequences need as many states, not {[len(each) for each in of_each]}")
-    inputs, *of_each = (inputs.to(dtype), *(each.to(dtype) if each.is_floating_point() else each for each in of_each))
+    if any(len(tensor) != batch for tensor in of_each):
+        raise GraphError(f"{batch} sequences need as many states, not {[len(tensor) for tensor in of_each]}")
+    inputs, *of_each = (
+        inputs.to(dtype),
+        *(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in of_each),
+    )
     with torch.autocast(inputs.device.type, enabled=False):
         if lengths is not None:
             return run_packed(kernel, inputs, lengths, of_each)
@@ -345,18 +348,18 @@ def _run_kernel(
     first = list(state) if isinstance(state, tuple) else [state]
 
     def run(inputs: torch.Tensor, sizes: Any, state: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        given = [each[None] for each in state]
+        given = [tensor[None] for tensor in state]
         options = (given if len(given) > 1 else given[0], _weights(cell), True, 1, 0.0, True, False)
         with torch.backends.cudnn.flags(enabled=False):
             outputs, *last = (
                 kernel(inputs, *options, True) if sizes is None else kernel(inputs, torch.tensor(sizes), *options)
             )
-        return outputs, *(each[0] for each in last)
+        return outputs, *(tensor[0] for tensor in last)
 
     if lengths is not None:
         outputs, last = _run_packed(run, cell.weight_ih.dtype, inputs, first, lengths)
     else:
-        inputs, *first = (each.to(cell.weight_ih.dtype) for each in (inputs, *first))
+        inputs, *first = (tensor.to(cell.weight_ih.dtype) for tensor in (inputs, *first))
         with torch.autocast(inputs.device.type, enabled=False):
             outputs, *last = run(inputs, None, first)
     return outputs, tuple(last) if isinstance(state, tuple) else last[0]

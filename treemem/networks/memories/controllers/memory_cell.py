@@ -134,10 +134,10 @@ class MemoryCell(StepCell):
         )
         if compiled is None or not isinstance(self.controls, nn.Linear):
             return super().run(inputs, state, lengths)
-        found = run_in_cpp(self.controller, inputs, state.controller, lengths, state.read, self.controls, compiled)
-        if found is None:
+        ran = run_in_cpp(self.controller, inputs, state.controller, lengths, state.read, self.controls, compiled)
+        if ran is None:
             return super().run(inputs, state, lengths)
-        outputs, hidden, read, become = found
+        outputs, hidden, read, become = ran
         if compiled.after:
             after = MemoryCellState(hidden, (compiled.after(*become),), read)
         else:  # it does not change, and what is read last is not computed
@@ -158,7 +158,7 @@ class MemoryCell(StepCell):
         """Return what each memory's step takes after its state, for outputs of the controller, ``[batch, size]``."""
         widths = [_width(control) for control in self._controls() if control.form != "output"]
         parts = iter(self.controls(raw).split(widths, 1) if self.controls else ())
-        found = []
+        of_memories = []
         for memory in self.all_memories():
             arguments: list[torch.Tensor] = []
             for control in memory.controls(self.memory_size):
@@ -168,8 +168,8 @@ class MemoryCell(StepCell):
                 else:
                     part = getattr(torch, control.form)(part) if control.form in ("tanh", "sigmoid") else part
                     arguments.append(part if control.size else part.squeeze(1))
-            found.append(arguments)
-        return found
+            of_memories.append(arguments)
+        return of_memories
 
 
 def _width(control: Control) -> int:

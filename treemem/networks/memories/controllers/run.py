@@ -209,7 +209,7 @@ def run_controller(
     of_input, of_read = weights.input_weight.split([inputs.shape[1], width], 1)
     bias = weights.input_bias + weights.hidden_bias
     if controller == "GRU":  # the candidate first, and what the state gives it by itself
-        of_input, of_read = (torch.cat([each[2 * size :], each[: 2 * size]]) for each in (of_input, of_read))
+        of_input, of_read = (torch.cat([blocks[2 * size :], blocks[: 2 * size]]) for blocks in (of_input, of_read))
         bias = torch.cat([weights.input_bias[2 * size :], bias[: 2 * size], weights.hidden_bias[2 * size :]])
     maps = (of_input, bias, weights.hidden_weight, of_read, weights.control_weight, weights.control_bias)
     return _run(controller, inputs, sizes, first, maps, memory)
@@ -250,10 +250,10 @@ def _check(
     for name, (tensor, shape) in shapes.items():
         if tensor.shape != shape:
             raise GraphError(f"{name} must be {[*shape]}, not {[*tensor.shape]}")
-    if len(weights.control_weight) != memory.control_size or any(len(each) != sequences for each in memory.tensors):
+    if len(weights.control_weight) != memory.control_size or any(len(part) != sequences for part in memory.tensors):
         raise GraphError(
             f"the cell has {len(weights.control_weight)} controls for a memory of {sequences} sequences, not "
-            f"{memory.control_size} and tensors of the shapes {[[*each.shape] for each in memory.tensors]}"
+            f"{memory.control_size} and tensors of the shapes {[[*part.shape] for part in memory.tensors]}"
         )
 
 
@@ -265,10 +265,10 @@ def _run(
     maps: tuple[torch.Tensor, ...],
     memory: ControlledMemory,
 ) -> ControllerRun:
-    tensors = [inputs, *first, *maps, *(each.to(inputs.dtype) for each in memory.tensors)]  # whole numbers too
-    keeps = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
-    found = run_native(_Run(controller, memory, sizes, keeps), *tensors)
-    return ControllerRun(found[0], found[1], ControllerState(*found[2:5]), found[5:])
+    tensors = [inputs, *first, *maps, *(tensor.to(inputs.dtype) for tensor in memory.tensors)]  # whole numbers too
+    keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    results = run_native(_Run(controller, memory, sizes, keeps), *tensors)
+    return ControllerRun(results[0], results[1], ControllerState(*results[2:5]), results[5:])
 
 
 _Tensors = _PROBLEM.tuple_of("of_state")
@@ -303,12 +303,12 @@ class _Run(NativeRun):
         else:
             torch.addmm(bias[:products], inputs, of_input.t(), out=blocks[:, :products])
             blocks[:, products:] = bias[products:]
-        last = [each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell, read)]
+        last = [tensor.clone(memory_format=torch.contiguous_format) for tensor in (hidden, cell, read)]
         given = (of_state, of_read, of_control, control_bias, hidden, cell, read)
-        own, of_memory = _Tensors._make([*given, *last, blocks, *made]), tensors[10:]
+        of_run, of_memory = _Tensors._make([*given, *last, blocks, *made]), tensors[10:]
         fields, results = memory.begin(of_memory, sizes, self._keeps)
-        of_fields = {name: each for name, each in fields.items() if isinstance(each, torch.Tensor)}
-        row_sizes = [each[0].numel() for each in of_fields.values() if each.dim() > 1 and len(each)]
+        of_fields = {name: value for name, value in fields.items() if isinstance(value, torch.Tensor)}
+        row_sizes = [tensor[0].numel() for tensor in of_fields.values() if tensor.dim() > 1 and len(tensor)]
         work = of_state.numel() + of_read.numel() + of_control.numel() + 2 * sum(row_sizes)
         threads = max(1, min(torch.get_num_threads(), len(hidden), tokens * work // _LEAST_WORK))
         first_tokens = [*accumulate(sizes[:-1], initial=0)]
@@ -328,11 +328,13 @@ class _Run(NativeRun):
         }
         self._num_tensors = len(of_memory)
         memory.tensors = ()  # those that are needed are saved
-        self._call("forward", numbers, own, fields)
-        kept = [None if any(each is result for result in results) else each for each in of_fields.values()]
+        self._call("forward", numbers, of_run, fields)
+        kept = [None if any(tensor is result for result in results) else tensor for tensor in of_fields.values()]
         self._fields, self._names = {**fields, **dict.fromkeys(of_fields)}, [*of_fields]
-        own = own._replace(hidden_after=None, cell_after=None, read_after=None)  # the backward pass does not read them
-        return [made[0], made[3], *last, *results], [inputs, of_input, numbers, *own, *of_memory, *kept]
+        of_run = of_run._replace(
+            hidden_after=None, cell_after=None, read_after=None
+        )  # the backward pass does not read them
+        return [made[0], made[3], *last, *results], [inputs, of_input, numbers, *of_run, *of_memory, *kept]
 
     def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
         """The gradients of all tensors that have one."""
@@ -340,14 +342,16 @@ class _Run(NativeRun):
         inputs, of_input, numbers, *others = kept
         d_states, d_reads, *d_others = gradients
         count = len(_Tensors._fields)
-        own, others = _Tensors._make(others[:count]), others[count:]
+        of_run, others = _Tensors._make(others[:count]), others[count:]
         tensors, of_fields = others[: self._num_tensors], others[self._num_tensors :]
         fields = {**self._fields, **dict(zip(self._names, of_fields, strict=True))}
         with torch.autocast("cpu", enabled=False):
-            d_states, d_reads = (None if each is None else each.contiguous() for each in (d_states, d_reads))
-            firsts = (own.hidden, own.cell, own.read)
+            d_states, d_reads = (
+                None if gradient is None else gradient.contiguous() for gradient in (d_states, d_reads)
+            )
+            firsts = (of_run.hidden, of_run.cell, of_run.read)
             d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
-            d_blocks, d_controls = torch.empty_like(own.blocks), torch.empty_like(own.controls)
+            d_blocks, d_controls = torch.empty_like(of_run.blocks), torch.empty_like(of_run.controls)
             of_memory = [*starmap(own_gradient, zip_longest(d_others[3:], tensors))]
             of_source = self._memory.source.gradients
             d_hidden, d_cell, d_read = d_firsts
@@ -363,27 +367,27 @@ class _Run(NativeRun):
             self._call(
                 "backward",
                 numbers,
-                own,
+                of_run,
                 fields,
                 filled,
                 of_source(**dict(zip(of_source.names, of_memory, strict=True))),
             )
             to_input = d_blocks[:, : len(of_input)]
-            to_state = d_blocks[:, own.blocks.shape[1] - len(own.of_state) :]
+            to_state = d_blocks[:, of_run.blocks.shape[1] - len(of_run.of_state) :]
             return [
                 to_input @ of_input if len(of_input) else d_controls,
                 *d_firsts,
                 *(to_input.t() @ inputs, d_blocks.sum(0)),
-                to_state.t() @ of_step_before(own.hidden, own.states, self._sizes),
-                to_input.t() @ of_step_before(own.read, own.reads, self._sizes),
-                *(d_controls.t() @ own.states, d_controls.sum(0)),
+                to_state.t() @ of_step_before(of_run.hidden, of_run.states, self._sizes),
+                to_input.t() @ of_step_before(of_run.read, of_run.reads, self._sizes),
+                *(d_controls.t() @ of_run.states, d_controls.sum(0)),
                 *of_memory,
             ]
 
-    def _call(self, name: str, numbers: torch.Tensor, own: Any, fields: Mapping[str, Any], *gradients: Any) -> None:
+    def _call(self, name: str, numbers: torch.Tensor, of_run: Any, fields: Mapping[str, Any], *gradients: Any) -> None:
         """Call C++ with what the run and the memory have."""
         sizes, tokens, shares = numbers.tensor_split([len(self._sizes), 2 * len(self._sizes)])
-        problem = _PROBLEM(**self._numbers, sizes=sizes, tokens=tokens, shares=shares, **own._asdict())
+        problem = _PROBLEM(**self._numbers, sizes=sizes, tokens=tokens, shares=shares, **of_run._asdict())
         getattr(self._library, name)(problem, self._memory.source.fields(**fields), *gradients)
 
 

@@ -101,7 +101,11 @@ def naive_readings(
             total = torch.cat([total, never.expand(-1, missing, -1, -1, -1, -1)], 1)
             top = torch.cat([top, top.new_zeros(batch, missing, *top.shape[2:])], 1)
             terms.append((total, top))
-        total, top = _sum(torch.stack([each for each, _ in terms]), torch.stack([each for _, each in terms]), (0,))
+        total, top = _sum(
+            torch.stack([log_total for log_total, _ in terms]),
+            torch.stack([mean_vector for _, mean_vector in terms]),
+            (0,),
+        )
         pushed = value[:, step, None, None, None, None, None].expand(-1, 1, *push.shape[2:], -1)
         weights.append(torch.cat([total, push[:, step, None]], 1))
         vectors.append(torch.cat([top, pushed], 1))
@@ -218,7 +222,7 @@ def automaton_step(
         The state, and ``[batch, states, symbols, size]``, 0 where there is no run.
     """
     with torch.autocast(state.came.device.type, enabled=False):
-        return _step(state, *(each.to(state.came.dtype) for each in (push, replace, pop, value)))
+        return _step(state, *(tensor.to(state.came.dtype) for tensor in (push, replace, pop, value)))
 
 
 def _step(
@@ -229,7 +233,7 @@ def _step(
     size = value.shape[1]
     rows = (1 + size) * states
     times = state.came.shape[2] // rows
-    push, replace, pop = (each.flatten(3) for each in (push, replace, pop))  # [batch, q, x, b or r]
+    push, replace, pop = (tensor.flatten(3) for tensor in (push, replace, pop))  # [batch, q, x, b or r]
     logs = state.log_probability[..., None]
     beneath = state.log_beneath[..., -states:].permute(0, 2, 3, 1).flatten(2)[..., None]  # [batch, x, s, 1]
 
@@ -315,7 +319,7 @@ class _Product(torch.autograd.Function):
         of_terms = table.transpose(3, 4) @ of_product
         if of_table is None:
             return of_product @ terms.transpose(3, 4), of_terms
-        flat = (each.flatten(0, 2) for each in (of_table, of_product, terms.transpose(3, 4)))
+        flat = (tensor.flatten(0, 2) for tensor in (of_table, of_product, terms.transpose(3, 4)))
         return torch.baddbmm(*flat).view(table.shape), of_terms
 
 

@@ -83,11 +83,13 @@ class NondeterministicStack(Memory):
         """
         batch, pairs = len(state.log_probability), self.states * self.symbols
         shapes = {control.names[0]: [batch, control.size] for control in self.controls(self._size(state))}
-        if [[*each.shape] for each in actions] != [*shapes.values()]:
+        if [[*action.shape] for action in actions] != [*shapes.values()]:
             expected = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            raise GraphError(f"this memory takes {expected}, not {', '.join(str([*each.shape]) for each in actions)}")
+            raise GraphError(
+                f"this memory takes {expected}, not {', '.join(str([*action.shape]) for action in actions)}"
+            )
         value = actions[0] if self.vectors else actions[0].new_zeros(batch, 0)
-        weights = torch.cat([each.unflatten(1, (pairs, each.shape[1] // pairs)) for each in actions[-3:]], 2)
+        weights = torch.cat([action.unflatten(1, (pairs, action.shape[1] // pairs)) for action in actions[-3:]], 2)
         if self.normalized:
             known = (weights > -torch.inf).any(2, keepdim=True)  # the others have no action
             weights = torch.where(known, torch.where(known, weights, 0).log_softmax(2), -torch.inf)
@@ -124,10 +126,10 @@ class NondeterministicStack(Memory):
         self, size: int, given: Mapping[str, torch.Tensor], state: AutomatonState, readout: torch.Tensor
     ) -> dict[str, torch.Tensor]:
         """``top``: probabilities of top symbols, a row for each state. With vectors what was pushed and read."""
-        found = {"top": state.log_probability.exp()}
+        traced = {"top": state.log_probability.exp()}
         if self.vectors:
-            found |= {"value": given["value"][:, None], "readout": readout.view(1, -1, size)}
-        return found
+            traced |= {"value": given["value"][:, None], "readout": readout.view(1, -1, size)}
+        return traced
 
 
 __all__ = ["NondeterministicStack"]

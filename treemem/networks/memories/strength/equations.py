@@ -104,7 +104,7 @@ def strength_step(
         end: where the memory pops and is read.
         read_strength: how much strength is read.
     """
-    value, push, pop = (each.to(state.items.dtype) for each in (value, push, pop))
+    value, push, pop = (tensor.to(state.items.dtype) for tensor in (value, push, pop))
     count, buffer = state.items.shape[1], state.buffer
     if buffer is None or buffer.filled != count or count == buffer.data.shape[1]:
         data = value.new_empty(len(value), max(8, 2 * count), value.shape[1])  # or another state has gone on from here
@@ -140,8 +140,8 @@ class _Read(torch.autograd.Function):
         of_weight = None
         if of_read is not None:
             of_weight = torch.bmm(items, of_read[:, :, None]).squeeze(2)
-            own = of_read[:, None]
-            of_items = weight[:, :, None] * own if of_items is None else of_items.baddbmm(weight[:, :, None], own)
+            d_read = of_read[:, None]
+            of_items = weight[:, :, None] * d_read if of_items is None else of_items.baddbmm(weight[:, :, None], d_read)
         if of_items is None:
             return None, None, None, None
         return of_items[:, :-1], of_items[:, -1], of_weight, None

@@ -65,7 +65,7 @@ class Strengths(ControlledMemory):
         self, tensors: Sequence[torch.Tensor], sizes: list[int], keeps: bool
     ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
         strength, items = tensors
-        last = [each.clone(memory_format=torch.contiguous_format) for each in tensors]
+        last = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
         strengths = empty_rows(strength, sum(sizes) if keeps else 0, strength.shape[1])
         begin, filled = self._places
         fields = {

@@ -132,7 +132,7 @@ class SuperpositionStack(_Mixture):
             and (self.empty == 0 or no_op is None)  # empty rows stay what they are
             and value.dim() == 3
             and value.shape[2] > 0
-            and all(each.shape == value.shape[:2] for each in given)
+            and all(action.shape == value.shape[:2] for action in given)
             and runs_in_cpp(None, push.numel(), [value, *given], Superposition.source)
         )
         if not whole:

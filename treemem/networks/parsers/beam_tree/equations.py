@@ -95,14 +95,14 @@ def naive_beams(
             for place in highest(ranked, beam_size).tolist():
                 candidates.append(_Candidate(beam, place, beam.total + log_probability[place], composed))
         if len(candidates) <= beam_size:
-            beams = [_composed(each) for each in candidates]
+            beams = [_composed(candidate) for candidate in candidates]
             continue
-        total = torch.stack([each.total for each in candidates])
+        total = torch.stack([candidate.total for candidate in candidates])
         if noise is not None and not soft:
             total = total + noise((1, len(candidates)))[0]
         candidates = [candidates[place] for place in highest(total, len(total)).tolist()]
         first, rest = candidates[: beam_size - soft], candidates[beam_size - soft :]
-        beams = [*(_composed(each) for each in first), *([_mean_beam(rest)] if soft else [])]
+        beams = [*(_composed(candidate) for candidate in first), *([_mean_beam(rest)] if soft else [])]
     return beams
 
 
@@ -115,13 +115,15 @@ def _composed(candidate: _Candidate) -> Beam:
 
 def _mean_beam(candidates: list[_Candidate]) -> Beam:
     """The soft beam of OneSoft: means of nodes, compositions and choices, each by itself, and then the composition."""
-    weight = torch.stack([each.total for each in candidates]).softmax(0)
-    nodes = torch.stack([each.beam.nodes for each in candidates])
-    composed = torch.stack([each.composed for each in candidates])
-    chosen = functional.one_hot(torch.tensor([each.place for each in candidates]), composed.shape[1]).to(weight)
-    mean_nodes, mean_composed = (torch.einsum("c,cnd->nd", weight, each) for each in (nodes, composed))
+    weight = torch.stack([candidate.total for candidate in candidates]).softmax(0)
+    nodes = torch.stack([candidate.beam.nodes for candidate in candidates])
+    composed = torch.stack([candidate.composed for candidate in candidates])
+    chosen = functional.one_hot(torch.tensor([candidate.place for candidate in candidates]), composed.shape[1]).to(
+        weight
+    )
+    mean_nodes, mean_composed = (torch.einsum("c,cnd->nd", weight, values) for values in (nodes, composed))
     mean_chosen = torch.einsum("c,cn->n", weight, chosen)[:, None]
     until = mean_chosen.cumsum(0)
-    found = mean_chosen * mean_composed + (1 - until) * mean_nodes[:-1] + (until - mean_chosen) * mean_nodes[1:]
-    total = (weight * torch.stack([each.total for each in candidates])).sum()
-    return Beam(found, total, [], list(range(len(found))))
+    mixed = mean_chosen * mean_composed + (1 - until) * mean_nodes[:-1] + (until - mean_chosen) * mean_nodes[1:]
+    total = (weight * torch.stack([candidate.total for candidate in candidates])).sum()
+    return Beam(mixed, total, [], list(range(len(mixed))))

@@ -63,7 +63,7 @@ class BeamTreeEncoder(JoiningEncoder):
 
     def join(self, vectors: Vectors, trace: bool) -> SequenceOutput:
         leaves = vectors.without_padding(self.leaves(vectors.values))
-        found = beam_trees(
+        trees = beam_trees(
             leaves,
             vectors.lengths,
             self.weights(),
@@ -74,7 +74,7 @@ class BeamTreeEncoder(JoiningEncoder):
             engine=self.engine,
             trace=trace,
         )
-        return SequenceOutput(found.encoding, leaves, {} if found.joined is None else {"joined": found.joined})
+        return SequenceOutput(trees.encoding, leaves, {} if trees.joined is None else {"joined": trees.joined})
 
 
 class EfficientBeamTreeGRC(BeamTreeEncoder):

@@ -74,39 +74,39 @@ def beam_trees(
         return BeamTrees(
             leaves.new_zeros(len(lengths), leaves.shape[2]), leaves.new_zeros(leaves.shape[:2]) if trace else None
         )
-    own = order.of(leaves)
-    arguments = own, order.lengths_there, order.sizes, weights, beam_size
-    found = search(*arguments, noise=noise, dropout=dropout) if not soft else None
-    if found is not None:
-        encoding = _encoding(found, own, order.lengths, weights)
+    sorted_leaves = order.of(leaves)
+    arguments = sorted_leaves, order.lengths_there, order.sizes, weights, beam_size
+    result = search(*arguments, noise=noise, dropout=dropout) if not soft else None
+    if result is not None:
+        encoding = _encoding(result, sorted_leaves, order.lengths, weights)
     else:
-        roots, totals = soft_search(own, order.lengths, *arguments[2:], noise=noise, dropout=dropout)
+        roots, totals = soft_search(sorted_leaves, order.lengths, *arguments[2:], noise=noise, dropout=dropout)
         encoding = (totals.softmax(1)[:, :, None] * roots).sum(1)
     joined = None
     if trace:
-        found = search(*arguments, noise=None, dropout=0.0) if found is None else found
-        joined = order.back(_joined(found, order), leaves.shape[1])
+        result = search(*arguments, noise=None, dropout=0.0) if result is None else result
+        joined = order.back(_joined(result, order), leaves.shape[1])
     return BeamTrees(order.back(encoding), joined)
 
 
-def _encoding(found: Search, leaves: torch.Tensor, lengths: torch.Tensor, weights: BeamTreeWeights) -> torch.Tensor:
+def _encoding(result: Search, leaves: torch.Tensor, lengths: torch.Tensor, weights: BeamTreeWeights) -> torch.Tensor:
     """Return the encodings; if they need gradients, what they depend on is computed again."""
     tensors = [leaves, *weights.cell.hidden, *weights.cell.gates, *weights.cell.norm]
     by_children = isinstance(weights.score, ChildrenScore)
-    if not (torch.is_grad_enabled() and any(each.requires_grad for each in (*tensors, *_of_score(weights)))):
-        return (found.totals.softmax(1)[:, :, None] * found.states[found.roots]).sum(1)
-    own = needed(found, lengths, by_children)
-    keep = None if found.keep is None else found.keep.index_select(0, own.compositions)
-    states = gated_levels(leaves.flatten(0, 1).index_select(0, own.leaves), own.schedule, weights.cell, keep)
+    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *_of_score(weights)))):
+        return (result.totals.softmax(1)[:, :, None] * result.states[result.roots]).sum(1)
+    plan = needed(result, lengths, by_children)
+    keep = None if result.keep is None else result.keep.index_select(0, plan.compositions)
+    states = gated_levels(leaves.flatten(0, 1).index_select(0, plan.leaves), plan.schedule, weights.cell, keep)
     if isinstance(weights.score, ChildrenScore):
-        scores = weights.score.of(states.index_select(0, own.pairs.flatten()).unflatten(0, (-1, 2)))
+        scores = weights.score.of(states.index_select(0, plan.pairs.flatten()).unflatten(0, (-1, 2)))
     else:
-        scores = linear(states.index_select(0, own.composed), weights.score).squeeze(1)
+        scores = linear(states.index_select(0, plan.composed), weights.score).squeeze(1)
     absent = scores.new_full((1,), -torch.inf)
-    grouped = torch.cat([scores, absent])[own.groups]  # -1 is the absent one
-    chosen = functional.pad(grouped.log_softmax(1).flatten(), (0, 1))[own.lineage]
-    totals = torch.cat([chosen.sum(1), absent])[own.beams]
-    return (totals.softmax(1)[:, :, None] * states[own.roots]).sum(1)
+    grouped = torch.cat([scores, absent])[plan.groups]  # -1 is the absent one
+    chosen = functional.pad(grouped.log_softmax(1).flatten(), (0, 1))[plan.lineage]
+    totals = torch.cat([chosen.sum(1), absent])[plan.beams]
+    return (totals.softmax(1)[:, :, None] * states[plan.roots]).sum(1)
 
 
 def _of_score(weights: BeamTreeWeights) -> tuple[torch.Tensor, ...]:
@@ -114,13 +114,13 @@ def _of_score(weights: BeamTreeWeights) -> tuple[torch.Tensor, ...]:
     return (*score.hidden, *score.score) if isinstance(score, ChildrenScore) else tuple(score)
 
 
-def _joined(found: Search, order: LongestFirst) -> torch.Tensor:
+def _joined(result: Search, order: LongestFirst) -> torch.Tensor:
     """Return ``joined`` of the likeliest tree of each sequence; the host waits once."""
-    longest = len(found.steps) + 1
-    total, best = found.totals.max(1)
+    longest = len(result.steps) + 1
+    total, best = result.totals.max(1)
     places = torch.zeros(len(best), longest - 1, dtype=torch.int64, device=best.device)
     for number in range(longest - 2, -1, -1):
-        step = found.steps[number]
+        step = result.steps[number]
         beam = best[: len(step.parent), None].clamp(max=step.parent.shape[1] - 1)
         places[: len(step.place), number] = step.place.gather(1, beam)[:, 0]
         best[: len(step.parent)] = step.parent.gather(1, beam)[:, 0]
@@ -146,13 +146,13 @@ def _naive(
         if not length:
             encodings.append(leaves.new_zeros(1, leaves.shape[2]))
             continue
-        own = leaves[sequence, :length]
-        beams = naive_beams(own, weights, beam_size, soft=soft, noise=noise, dropout=dropout)
+        tokens = leaves[sequence, :length]
+        beams = naive_beams(tokens, weights, beam_size, soft=soft, noise=noise, dropout=dropout)
         probability = torch.stack([beam.total for beam in beams]).softmax(0)
         encodings.append(probability[None] @ torch.cat([beam.nodes for beam in beams]))
         if trace:
             if soft:
-                beams = naive_beams(own, weights, beam_size, soft=False, noise=None, dropout=0.0)
+                beams = naive_beams(tokens, weights, beam_size, soft=False, noise=None, dropout=0.0)
             best = max(beams, key=lambda beam: float(beam.total.detach()))
             joined[sequence, best.joins] = torch.arange(1, length, device=leaves.device).to(leaves.dtype)
             joined[sequence, :length].masked_fill_(~best.total.isfinite(), torch.nan)

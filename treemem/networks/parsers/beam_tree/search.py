@@ -102,7 +102,7 @@ def search(
         place = place.flatten(1)
         if place.shape[1] > beam_size:
             chosen = highest(total + noise(tuple(total.shape)) if noise is not None else total, beam_size)
-            total, parent, place = (each.gather(1, chosen) for each in (total, parent, place))
+            total, parent, place = (values.gather(1, chosen) for values in (total, parent, place))
         steps.append(SearchStep(pairs, parent, place, memory.num_nodes))
         nodes, pairs = compose_beams(memory, nodes, pairs, parent, place)
     keep_ended(roots, totals, nodes, total, 0)
@@ -139,7 +139,7 @@ def compose_beams(
         parent, place: see :class:`SearchStep`.
     """
     num_pairs = pairs.shape[2]
-    nodes, pairs = (_of_beams(each, parent) for each in (nodes, pairs))
+    nodes, pairs = (_of_beams(values, parent) for values in (nodes, pairs))
     at = place[:, :, None]
     composed = memory.compose(pairs.gather(2, at))
     column = torch.arange(num_pairs, device=nodes.device)

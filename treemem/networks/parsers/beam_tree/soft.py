@@ -50,7 +50,7 @@ def soft_search(
     assert not isinstance(weights.score, ChildrenScore)
     sequences, longest = leaves.shape[:2]
     table = _Table(leaves, lengths, _counts(lengths, sizes, beam_size), weights.cell, weights.score, dropout)
-    own = table.own
+    pairs_left = table.own
     nodes = torch.arange(sequences * longest, device=leaves.device).view(sequences, 1, longest)
     pairs = table.add_adjacent(nodes)
     total = leaves.new_zeros(sequences, 1)
@@ -58,9 +58,9 @@ def soft_search(
     totals = leaves.new_full((sequences, beam_size), ABSENT)
     for active, num_pairs in zip(sizes[1:], range(longest - 1, 0, -1), strict=True):
         keep_ended(roots, totals, nodes, total, active)
-        nodes, pairs, total, own = (each[:active] for each in (nodes, pairs, total, own))
+        nodes, pairs, total, pairs_left = (values[:active] for values in (nodes, pairs, total, pairs_left))
         drawn = noise((active, total.shape[1], num_pairs)) if noise is not None and num_pairs > 1 else None
-        log_probability = _log_probability(table.scores.read(pairs).squeeze(-1), own)
+        log_probability = _log_probability(table.scores.read(pairs).squeeze(-1), pairs_left)
         parent, place = _candidates(log_probability.detach(), total.detach(), drawn, beam_size)
         before, compositions = nodes, pairs
         nodes, pairs = compose_beams(table, nodes, pairs, parent[:, : beam_size - 1], place[:, : beam_size - 1])
@@ -68,19 +68,19 @@ def soft_search(
         if mean is not None:
             rows = table.add_means(mean, before, compositions)[:, None]
             nodes, pairs = torch.cat([nodes, rows], 1), torch.cat([pairs, table.add_adjacent(rows)], 1)
-        own = own - 1
+        pairs_left = pairs_left - 1
     keep_ended(roots, totals, nodes, total, 0)
     return table.states.read(roots), totals
 
 
-def _log_probability(score: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+def _log_probability(score: torch.Tensor, num_pairs: torch.Tensor) -> torch.Tensor:
     """Return the log probabilities of the pairs of each beam, ``[sequences, beams, pairs]``.
 
     Args:
         score: of the pairs.
-        own: how many pairs a sequence has, ``[sequences]``.
+        num_pairs: how many pairs a sequence has, ``[sequences]``.
     """
-    present = torch.arange(score.shape[2], device=score.device) < own[:, None]
+    present = torch.arange(score.shape[2], device=score.device) < num_pairs[:, None]
     return score.masked_fill(~present[:, None], ABSENT).log_softmax(-1)
 
 
@@ -170,11 +170,14 @@ class _Table:
         self.scores = RowTable(num_compositions, 1, leaves)
         self.states.write(slice(num_tokens), leaves.flatten(0, 1))
         self._num_compositions, self._num_rows = 0, num_tokens
-        own = lengths - 1
-        first_of_sequence = functional.pad(own.cumsum(0), (1, 0))[:-1]
-        present = [torch.arange(pairs) < own[:, None] - step for step, pairs in enumerate(range(int(own[0]), -1, -1))]
-        present = [each.flatten().nonzero().flatten() for each in present]
-        moved = to_device_together([own, first_of_sequence, *present], leaves.device)
+        num_pairs = lengths - 1
+        first_of_sequence = functional.pad(num_pairs.cumsum(0), (1, 0))[:-1]
+        present = [
+            torch.arange(pairs) < num_pairs[:, None] - step
+            for step, pairs in enumerate(range(int(num_pairs[0]), -1, -1))
+        ]
+        present = [is_present.flatten().nonzero().flatten() for is_present in present]
+        moved = to_device_together([num_pairs, first_of_sequence, *present], leaves.device)
         self.own, self._first_of_sequence, *self._present = moved
 
     def compose(self, pair: torch.Tensor) -> torch.Tensor:
@@ -217,10 +220,10 @@ class _Table:
         rows = nodes, self._first + pairs
         given = self.states.so_far(), mean, *rows
         if nodes.numel() * self._size < _KEPT:
-            found = _mixed(*given)
+            mixed = _mixed(*given)
         else:
-            found = checkpoint(_mixed, *given, use_reentrant=False, preserve_rng_state=False)
-        self.states.write(new, found.flatten(0, 1))
+            mixed = checkpoint(_mixed, *given, use_reentrant=False, preserve_rng_state=False)
+        self.states.write(new, mixed.flatten(0, 1))
         self._num_rows = new.stop
         return torch.arange(new.start, new.stop, device=nodes.device).view(sequences, num_pairs)
 
@@ -230,9 +233,11 @@ def _mixed(states: RowTable, mean: _Mean, nodes: torch.Tensor, compositions: tor
 
     The arguments are rows of ``states``, int64 ``[sequences, beams, nodes or compositions]``.
     """
-    composed, own = (torch.einsum("sb,sbnd->snd", mean.of_beam, states.read(rows)) for rows in (compositions, nodes))
+    composed, mean_nodes = (
+        torch.einsum("sb,sbnd->snd", mean.of_beam, states.read(rows)) for rows in (compositions, nodes)
+    )
     of_pair, of_left, of_right = mean.mix.split(1, 2)
-    return of_pair * composed + of_left * own[:, :-1] + of_right * own[:, 1:]
+    return of_pair * composed + of_left * mean_nodes[:, :-1] + of_right * mean_nodes[:, 1:]
 
 
 def _counts(lengths: torch.Tensor, sizes: list[int], beam_size: int) -> tuple[int, int]:

@@ -135,8 +135,8 @@ def naive_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeigh
         moves = (scores.masked_fill(~movable, -torch.inf) - highest).exp()
         among = [moves, (-highest).exp()]
         if weights.modulated:
-            among += [(each @ moves[:, :, None]).squeeze(2) for each in (left, right)]
-        gives_way = moves / sum(each + epsilon for each in among)
+            among += [(neighbors @ moves[:, :, None]).squeeze(2) for neighbors in (left, right)]
+        gives_way = moves / sum(values + epsilon for values in among)
         taken = (left @ gives_way[:, :, None]).squeeze(2) * token
         keep = None
         if weights.dropout:
@@ -161,9 +161,9 @@ def _right_neighbors(existence: torch.Tensor, equation: NeighborEquation) -> tor
     cumulative sums: rounding would leave a little existence where there must be none.
     """
     size = existence.shape[1]
-    own = existence[:, None].expand(-1, size, -1).triu(1)
+    on_right = existence[:, None].expand(-1, size, -1).triu(1)
     if equation == 6:
-        lack = (1 - own + EPSILON[6] * own.new_ones(size, size).triu(1)).cumprod(2)
-        return own * functional.pad(lack[:, :, :-1], (1, 0), value=1)
-    until = own.cumsum(2).clamp(max=1)
+        lack = (1 - on_right + EPSILON[6] * on_right.new_ones(size, size).triu(1)).cumprod(2)
+        return on_right * functional.pad(lack[:, :, :-1], (1, 0), value=1)
+    until = on_right.cumsum(2).clamp(max=1)
     return until - functional.pad(until[:, :, :-1], (1, 0))

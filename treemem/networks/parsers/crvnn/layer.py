@@ -182,13 +182,13 @@ class CRvNN(JoiningEncoder):
     def join(self, vectors: Vectors, trace: bool) -> SequenceOutput:
         ends = self.leaves(self.ends.vectors)
         leaves = self.leaves(vectors.values)
-        found = continuous_recursion(leaves, ends, vectors.lengths, self.weights(), engine=self.engine)
-        halt = SumCount(found.penalty.sum(), len(vectors.lengths))
+        recursion = continuous_recursion(leaves, ends, vectors.lengths, self.weights(), engine=self.engine)
+        halt = SumCount(recursion.penalty.sum(), len(vectors.lengths))
         if not trace:
-            return SequenceOutput(found.encoding, found.states, {}, {"halt": halt})
-        joined = functional.pad(found.existence, (1, 0))[:, : leaves.shape[1]].masked_fill(~vectors.present, 0)
-        joined = joined.masked_fill(~found.encoding.detach().isfinite().all(1, keepdim=True), torch.nan)
-        return SequenceOutput(found.encoding, found.states, {"joined": joined}, {"halt": halt})
+            return SequenceOutput(recursion.encoding, recursion.states, {}, {"halt": halt})
+        joined = functional.pad(recursion.existence, (1, 0))[:, : leaves.shape[1]].masked_fill(~vectors.present, 0)
+        joined = joined.masked_fill(~recursion.encoding.detach().isfinite().all(1, keepdim=True), torch.nan)
+        return SequenceOutput(recursion.encoding, recursion.states, {"joined": joined}, {"halt": halt})
 
 
 class _Vectors(torch.nn.Module):

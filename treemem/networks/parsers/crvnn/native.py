@@ -82,7 +82,7 @@ def native_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeig
     absent = change = None
     if weights.features is not None:
         yes, no = weights.features
-        absent, change = (of_features @ each if weights.equation == 5 else each for each in (no, yes - no))
+        absent, change = (of_features @ feature if weights.equation == 5 else feature for feature in (no, yes - no))
     maps = (
         *weights.cell.hidden,
         *weights.cell.gates,
@@ -135,9 +135,9 @@ class _Run(KeptRun):
     def gradients(self, tensors: Any, incoming: Tensors) -> tuple[Filled, Tensors, Tensors]:
         states, *maps = tensors
         d_states, d_existence = (
-            states.new_zeros(shape) if each is None else each.clone(memory_format=torch.contiguous_format)
-            for each, shape in zip(incoming[:2], (states.shape, states.shape[:2]), strict=True)
+            states.new_zeros(shape) if gradient is None else gradient.clone(memory_format=torch.contiguous_format)
+            for gradient, shape in zip(incoming[:2], (states.shape, states.shape[:2]), strict=True)
         )
-        of_maps = [None if each is None else each.new_zeros(self._threads, *each.shape) for each in maps]
+        of_maps = [None if weight is None else weight.new_zeros(self._threads, *weight.shape) for weight in maps]
         taken, named = torch.zeros_like(d_existence), dict(zip(_MAPS, of_maps, strict=True))
         return _GRADIENTS(states=d_states, existence=d_existence, taken=taken, **named), [d_states], of_maps

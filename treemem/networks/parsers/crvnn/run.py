@@ -47,13 +47,13 @@ def continuous_recursion(
     some = (lengths > 0).nonzero().squeeze(1)
     if not len(some):
         return nothing
-    own = lengths[some]
-    some_there, there = (to_device(each, leaves.device) for each in (some, own))
-    states = with_ends(leaves.index_select(0, some_there)[:, : int(own.max())], ends, there)
-    steps = None if engine == "naive" else native_steps(states, own, weights)
+    some_lengths = lengths[some]
+    some_there, there = (to_device(tensor, leaves.device) for tensor in (some, some_lengths))
+    states = with_ends(leaves.index_select(0, some_there)[:, : int(some_lengths.max())], ends, there)
+    steps = None if engine == "naive" else native_steps(states, some_lengths, weights)
     steps = naive_steps(states, there, weights) if steps is None else steps
-    found = recursion_of(steps, there, weights.equation, longest)
-    return Recursion(*(whole.index_copy(0, some_there, each) for whole, each in zip(nothing, found, strict=True)))
+    recursion = recursion_of(steps, there, weights.equation, longest)
+    return Recursion(*(whole.index_copy(0, some_there, part) for whole, part in zip(nothing, recursion, strict=True)))
 
 
 def with_ends(leaves: torch.Tensor, ends: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -73,7 +73,7 @@ def recursion_of(
     last = (lengths - 1)[:, None]
     states = functional.pad(steps.states, (0, 0, 0, wider))[:, 1:-1].masked_fill(padding[:, :, None], 0)
     existence, total = (
-        functional.pad(each, (0, wider))[:, 1:-1].masked_fill(padding, 0) for each in (steps.existence, steps.total)
+        functional.pad(values, (0, wider))[:, 1:-1].masked_fill(padding, 0) for values in (steps.existence, steps.total)
     )
     among = existence.sum(1) + epsilon * (lengths.to(existence) if alone else longest)
     share = existence.gather(1, last).squeeze(1) / among

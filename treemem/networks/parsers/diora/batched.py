@@ -94,7 +94,7 @@ class _Parts:
         numbers = first.numel() * self._shape[0] * self._widths[3]
         self._room -= numbers
         parts = min(len(first), 1 + numbers // (_ON_CPU if first.device.type == "cpu" else _ELSEWHERE))
-        tables, found = (self._first.so_far(), self._second.so_far()), []
+        tables, composed = (self._first.so_far(), self._second.so_far()), []
         for pairs in zip(
             first.tensor_split(parts),
             second.tensor_split(parts),
@@ -102,8 +102,8 @@ class _Parts:
             strict=True,
         ):
             given = (*tables, self._shape, self._widths, self.output, *pairs)
-            found.append(_composed(*given) if self._room > 0 else checkpoint(_composed, *given, **_AGAIN))
-        h, c, score, scores = (torch.cat(each) for each in zip(*found, strict=True))
+            composed.append(_composed(*given) if self._room > 0 else checkpoint(_composed, *given, **_AGAIN))
+        h, c, score, scores = (torch.cat(tensors) for tensors in zip(*composed, strict=True))
         return Chart(h, c, score), scores
 
 
@@ -137,7 +137,7 @@ def _composed(
     i, o, keep, keep_other = gates.chunk(4, 3)
     c = keep * c + keep_other * other_c + i * read[..., :size].tanh()
     h = o * c.tanh()
-    mean_h, mean_c = (unit((share[..., None] * each).sum(1)) for each in (h, c))
+    mean_h, mean_c = (unit((share[..., None] * values).sum(1)) for values in (h, c))
     return mean_h, mean_c, of_score, scores.detach()
 
 
@@ -154,10 +154,10 @@ def _inside(leaves: torch.Tensor, weights: PassWeights, splits: bool) -> tuple[l
         begin = torch.arange(longest - size + 1, device=leaves.device)[:, None]
         of_first = torch.arange(1, size, device=leaves.device)
         pairs = _number(of_first, begin, longest), _number(size - of_first, begin + of_first, longest)
-        found, own = parts.compose(*pairs, None)
-        spans.append(found)
+        composed, of_pairs = parts.compose(*pairs, None)
+        spans.append(composed)
         if splits:
-            spans_of(scores, size)[:, 1:size].copy_(own)
+            spans_of(scores, size)[:, 1:size].copy_(of_pairs)
     return spans, scores
 
 
@@ -170,13 +170,13 @@ def _outside(inside: list[Chart], root: torch.Tensor, lengths: torch.Tensor, wei
     longest, sequences, _ = inside[0].h.shape
     parts = _Parts(weights, longest, inside[0].h)
     parts.add_first(slice(None), Chart(*map(torch.cat, zip(*inside, strict=True))))
-    found: list[Chart] = []
+    charts: list[Chart] = []
     for size in range(longest, 0, -1):
         spans = longest - size + 1
         begin = torch.arange(spans, device=lengths.device)[:, None]
         whole = (lengths == size) & (begin == 0)
-        h, c = (whole[..., None] * each for each in root)
-        own = Chart(h, c, h.new_zeros(spans, sequences))
+        h, c = (whole[..., None] * vector for vector in root)
+        chart = Chart(h, c, h.new_zeros(spans, sequences))
         if size < longest:
             count = torch.arange(1, spans, device=lengths.device)
             on_right = begin + count < spans
@@ -187,11 +187,11 @@ def _outside(inside: list[Chart], root: torch.Tensor, lengths: torch.Tensor, wei
             present = (first + of_parent)[:, :, None] <= lengths
             composed, _ = parts.compose(sibling, _number(of_parent, first, longest), present)
             inner = ((begin + size <= lengths) & (lengths > size))[..., None]
-            h, c = (torch.where(inner, *each) for each in zip(composed[:2], own[:2], strict=True))
-            own = Chart(h, c, composed.score * inner[..., 0])
-        parts.add_second(_rows(size, longest), own)
-        found.append(own)
-    return found[::-1]
+            h, c = (torch.where(inner, *choice) for choice in zip(composed[:2], chart[:2], strict=True))
+            chart = Chart(h, c, composed.score * inner[..., 0])
+        parts.add_second(_rows(size, longest), chart)
+        charts.append(chart)
+    return charts[::-1]
 
 
 def _rows(size: int, longest: int) -> slice:
@@ -214,8 +214,8 @@ def _chart(spans: list[Chart]) -> Chart:
     where = torch.cat(place)
 
     def part(of_sizes: Sequence[torch.Tensor]) -> torch.Tensor:
-        own = torch.cat(list(of_sizes))
-        whole = own.new_zeros(longest * (longest + 1), *own.shape[1:])
-        return whole.index_copy(0, where, own).unflatten(0, (longest, longest + 1))
+        joined = torch.cat(list(of_sizes))
+        whole = joined.new_zeros(longest * (longest + 1), *joined.shape[1:])
+        return whole.index_copy(0, where, joined).unflatten(0, (longest, longest + 1))
 
     return Chart(*map(part, zip(*spans, strict=True)))

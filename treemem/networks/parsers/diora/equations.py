@@ -147,7 +147,7 @@ def _mean(pairs: Sequence[tuple[_Cell, _Cell]], weights: PassWeights) -> tuple[_
     composed = [_compose(one, other, weights.cell) for one, other in pairs]
     scores = torch.stack([one.h @ weights.score @ other.h + one.score + other.score for one, other in pairs])
     share = scores.softmax(0)
-    h, c = (sum(weight * each[part] for weight, each in zip(share, composed, strict=True)) for part in (0, 1))
+    h, c = (sum(weight * state[part] for weight, state in zip(share, composed, strict=True)) for part in (0, 1))
     return _Cell(unit(h), unit(c), share @ scores), scores
 
 
@@ -165,10 +165,10 @@ def _compose(one: _Cell, other: _Cell, weights: MLPWeights | TreeLSTMWeights) ->
 def _chart(cells: dict[tuple[int, int], _Cell], leaves: torch.Tensor) -> Chart:
     _, length, size = leaves.shape
     nothing = _Cell(leaves.new_zeros(size), leaves.new_zeros(size), leaves.new_zeros(()))
-    own = [cells.get((begin, end), nothing) for begin in range(length) for end in range(length + 1)]
-    if not own:
-        return Chart(*(leaves.new_zeros(0, 1, *each.shape) for each in nothing))
-    return Chart(*(torch.stack(each).unflatten(0, (length, length + 1)) for each in zip(*own, strict=True)))
+    all_cells = [cells.get((begin, end), nothing) for begin in range(length) for end in range(length + 1)]
+    if not all_cells:
+        return Chart(*(leaves.new_zeros(0, 1, *part.shape) for part in nothing))
+    return Chart(*(torch.stack(parts).unflatten(0, (length, length + 1)) for parts in zip(*all_cells, strict=True)))
 
 
 def spans_of(chart: torch.Tensor, size: int) -> torch.Tensor:
@@ -212,13 +212,13 @@ def best_parses(scores: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         value, left = (spans_of(scores, size)[:, 1:size] + parts).max(1)
         spans_of(best, size).copy_(value)
         spans_of(chosen, size).copy_(left + 1)
-    found = torch.zeros(len(lengths), longest)
+    sizes = torch.zeros(len(lengths), longest)
     tables = chosen.movedim(2, 0).tolist()
     for row, length in enumerate(lengths.tolist()):
         pending = [(0, length)] if length > 1 else []
         while pending:
             begin, end = pending.pop()
             middle = begin + tables[row][begin][end]
-            found[row, middle] = end - begin
+            sizes[row, middle] = end - begin
             pending += [part for part in ((begin, middle), (middle, end)) if part[1] - part[0] > 1]
-    return found
+    return sizes

@@ -166,8 +166,8 @@ class DIORA(JoiningEncoder):
         if tokens is not None and self.token_map is not None:
             place = within(lengths, longest).flatten().nonzero().squeeze(1)  # on the CPU, so that a GPU need not wait
             place = to_device(place, leaves.device)
-            own = to_device(tokens, leaves.device).flatten().index_select(0, place)
-            losses["reconstruction"] = self._reconstruction(outputs.flatten(0, 1).index_select(0, place), own)
+            token_ids = to_device(tokens, leaves.device).flatten().index_select(0, place)
+            losses["reconstruction"] = self._reconstruction(outputs.flatten(0, 1).index_select(0, place), token_ids)
         if not trace:
             return SequenceOutput(encoding, outputs, {}, losses)
         joined = to_device(best_parses(to_device(charts.scores, "cpu"), lengths), leaves.device).to(encoding.dtype)
@@ -183,19 +183,19 @@ class DIORA(JoiningEncoder):
             loss = functional.cross_entropy(projected @ vectors.T, tokens, reduction="sum")
             return SumCount(loss, len(tokens))
         drawn = torch.randint(known, (self.negatives,), device=tokens.device)
-        own, others = (self.embedding(each).to(projected.dtype) for each in (tokens, drawn))
-        return SumCount(margin_loss(projected, own, others), len(tokens))
+        correct, others = (self.embedding(numbers).to(projected.dtype) for numbers in (tokens, drawn))
+        return SumCount(margin_loss(projected, correct, others), len(tokens))
 
 
-def margin_loss(projected: torch.Tensor, own: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+def margin_loss(projected: torch.Tensor, correct: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Return the sum of ``max(0, 1 - score + score_v) / (negatives + 1)`` over tokens and negatives ``v``.
 
     Args:
         projected: what the scores of tokens are products with, ``[tokens, size]``.
-        own: vectors of the tokens, ``[tokens, size]``.
+        correct: vectors of the tokens, ``[tokens, size]``.
         others: vectors of the negatives, ``[negatives, size]``.
     """
-    score = (projected * own).sum(1, keepdim=True)
+    score = (projected * correct).sum(1, keepdim=True)
     return (1 - score + projected @ others.T).relu().sum() / (len(others) + 1)
 
 

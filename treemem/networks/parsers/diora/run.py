@@ -33,16 +33,16 @@ def inside_outside(
     parts = [naive_inside_outside(leaves[:, row, :length], weights) for row, length in enumerate(lengths.tolist())]
 
     def together(name: str) -> Chart:
-        own = [getattr(part, name) for part in parts]
+        tensors = [getattr(part, name) for part in parts]
         return Chart(
-            *(torch.stack([_padded(each, longest) for each in values], 2) for values in zip(*own, strict=True))
+            *(torch.stack([_padded(value, longest) for value in values], 2) for values in zip(*tensors, strict=True))
         )
 
     scores = [functional.pad(part.scores, (0, longest - part.scores.shape[2])) for part in parts]
     return Charts(
         together("inside"),
         None if weights.outside is None else together("outside"),
-        torch.stack([_padded(each, longest) for each in scores], 3),
+        torch.stack([_padded(score, longest) for score in scores], 3),
     )
 
 

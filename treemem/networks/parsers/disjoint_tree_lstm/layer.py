@@ -143,7 +143,7 @@ class DisjointTreeLSTM(JoiningEncoder):
         if trace or self.training:
             log_probability, entropy = self._policy(of_parser, plan)
             traced = {"log_probability": log_probability, "entropy": entropy, "places": places.to(roots.dtype)}
-        hidden, root = (each.chunk(2, -1)[0] for each in (leaves, roots))
+        hidden, root = (nodes.chunk(2, -1)[0] for nodes in (leaves, roots))
         if trace:
             finite = (root.isfinite().all(1) & traced["log_probability"].isfinite())[:, None]
             joined = joining_steps(plan.places_on_cpu, lengths)[:, : leaves.shape[1]]

@@ -57,12 +57,12 @@ def choose_trees(
     order, inner = LongestFirst(lengths, leaves.device), max(leaves.shape[1] - 1, 0)
     if not order.sizes:
         return order.lengths_there.new_zeros(len(leaves), inner)
-    own = order.of(leaves)
+    sorted_leaves = order.of(leaves)
     with torch.no_grad():
-        given = own, order.lengths, order.sizes, weights.cell, weights.query
+        given = sorted_leaves, order.lengths, order.sizes, weights.cell, weights.query
         native = None if engine == "naive" else native_pairs(*given, temperature=None, noise=noise, bounded=True)
-        found = naive_parse(own, order, weights, noise=noise)[0] if native is None else native.tensors.places
-    return order.back(found, inner)
+        places = naive_parse(sorted_leaves, order, weights, noise=noise)[0] if native is None else native.tensors.places
+    return order.back(places, inner)
 
 
 def choices_of(
@@ -81,8 +81,8 @@ def choices_of(
         order = LongestFirst(plan.lengths, leaves.device)
         if not order.sizes:
             return Choices(*leaves.new_zeros(2, sequences, steps))
-        _, *found = naive_parse(order.of(leaves), order, weights, given=order.of(plan.places))
-        return Choices(*(order.back(each, steps) for each in found))
+        _, *choices = naive_parse(order.of(leaves), order, weights, given=order.of(plan.places))
+        return Choices(*(order.back(choice, steps) for choice in choices))
     flat = leaves.reshape(-1, leaves.shape[2])
     hidden = compose_levels(flat, plan.pairs, weights.cell)["h"]
     scores = functional.pad(hidden @ weights.query, (0, 1), value=-torch.inf)
@@ -91,7 +91,9 @@ def choices_of(
     log_probability = log_probability.masked_fill(plan.candidates == len(hidden), 0)
     entropy = -(log_probability.exp() * log_probability).sum(1)
     nothing = leaves.new_zeros(sequences * steps)
-    return Choices(*(nothing.index_copy(0, plan.choices, each).view(sequences, steps) for each in (chosen, entropy)))
+    return Choices(
+        *(nothing.index_copy(0, plan.choices, values).view(sequences, steps) for values in (chosen, entropy))
+    )
 
 
 def compose_trees(

@@ -102,7 +102,7 @@ class GumbelTreeLSTM(JoiningEncoder):
 
     def join(self, vectors: Vectors, trace: bool) -> SequenceOutput:
         leaves = vectors.without_padding(self.leaves(vectors.values, vectors.lengths))
-        found = gumbel_trees(
+        trees = gumbel_trees(
             leaves,
             vectors.lengths,
             self.cell.weights(),
@@ -111,10 +111,10 @@ class GumbelTreeLSTM(JoiningEncoder):
             engine=self.engine,
             trace=trace,
         )
-        hidden, inner, encoding = (each.chunk(2, -1)[0] for each in (leaves, found.compositions, found.roots))
+        hidden, inner, encoding = (states.chunk(2, -1)[0] for states in (leaves, trees.compositions, trees.roots))
         if self.intra_attention:
             encoding = attend_to_nodes(hidden, inner, vectors.lengths_there)
-        return SequenceOutput(encoding, hidden, {} if found.joined is None else {"joined": found.joined})
+        return SequenceOutput(encoding, hidden, {} if trees.joined is None else {"joined": trees.joined})
 
 
 class _LSTMLeaves(torch.nn.Module):

@@ -45,14 +45,14 @@ class _Trees(NativeRun):
 
     def forward(self, tensors: Any) -> tuple[tuple[torch.Tensor, ...], Tensors]:
         assert self._native is not None
-        found, self._native = self._native.tensors, None
+        pairs, self._native = self._native.tensors, None
         self._shape = sequences, longest, width = tensors[0].shape
         num_leaves = sequences * longest
-        compositions, composed = found.states.new_zeros(sequences, longest - 1, width), found.chosen >= 0
-        compositions[composed] = found.states[num_leaves + found.chosen[composed]]
-        last = found.chosen.gather(1, (found.lengths[:, None] - 2).clamp(min=0)).squeeze(1)
+        compositions, composed = pairs.states.new_zeros(sequences, longest - 1, width), pairs.chosen >= 0
+        compositions[composed] = pairs.states[num_leaves + pairs.chosen[composed]]
+        last = pairs.chosen.gather(1, (pairs.lengths[:, None] - 2).clamp(min=0)).squeeze(1)
         self._roots = torch.where(last < 0, torch.arange(sequences) * longest, num_leaves + last)
-        return (found.states[self._roots], compositions, found.places), (compositions, *found)
+        return (pairs.states[self._roots], compositions, pairs.places), (compositions, *pairs)
 
     def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
         d_roots, d_compositions, _ = gradients
@@ -62,18 +62,18 @@ class _Trees(NativeRun):
         d_states = torch.zeros_like(tensors.states)
         if d_roots is not None:
             d_states[self._roots] = d_roots
-        cell = Affine(*(each.detach().requires_grad_() for each in (tensors.weight, tensors.bias)))
+        cell = Affine(*(tensor.detach().requires_grad_() for tensor in (tensors.weight, tensors.bias)))
         of_score = None  # the gradient of each pair's score by its children
         if tensors.temperature is not None:
             every = torch.zeros_like(new)
             every[:, : len(query)] = query
             parts = _parts(tensors, cell, every)
-            of_score = torch.cat([torch.autograd.grad(own, children, of)[0] for own, children, of in parts])
+            of_score = torch.cat([torch.autograd.grad(output, children, of)[0] for output, children, of in parts])
         d_scores, d_chosen = native.backward(d_states, d_compositions, of_score)
         d_chosen[:, : len(query)].addcmul_(d_scores[:, None], query)
         d_cell = Affine(*map(torch.zeros_like, cell))
-        for own, _, of in _parts(tensors, cell, d_chosen):
-            for whole, part in zip(d_cell, torch.autograd.grad(own, [*cell], of), strict=True):
+        for output, _, of in _parts(tensors, cell, d_chosen):
+            for whole, part in zip(d_cell, torch.autograd.grad(output, [*cell], of), strict=True):
                 whole += part
         d_leaves = d_states[: len(d_states) - len(new)].view(self._shape)
         return [d_leaves, *d_cell, d_scores @ new[:, : len(query)]]

@@ -63,8 +63,8 @@ def gumbel_trees(
         nothing = leaves.new_zeros(sequences, inner, width)
         return GumbelTrees(leaves.new_zeros(sequences, width), nothing, nothing.new_zeros(leaves.shape[:2]))
     given = order.of(leaves), order, weights, temperature, noise
-    found = None if engine == "naive" else native_trees(*given)
-    roots, compositions, places = naive_trees(*given) if found is None else found
+    result = None if engine == "naive" else native_trees(*given)
+    roots, compositions, places = naive_trees(*given) if result is None else result
     joined = None
     if trace:
         steps = to_device(joining_steps(places, order.lengths), leaves.device).to(leaves.dtype)
@@ -87,8 +87,8 @@ def attend_to_nodes(
     Returns:
         ``[sequences, hidden_size]``; 0 for an empty sequence.
     """
-    own = torch.arange(leaves.shape[1], device=leaves.device) < lengths[:, None]
-    present = torch.cat([own, own[:, 1:]], 1)
+    is_token = torch.arange(leaves.shape[1], device=leaves.device) < lengths[:, None]
+    present = torch.cat([is_token, is_token[:, 1:]], 1)
     nodes = torch.cat([leaves, compositions], 1).masked_fill(~present[:, :, None], 0)
     if count is None:
         count = present.sum(1).clamp(min=1)

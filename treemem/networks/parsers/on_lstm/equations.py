@@ -157,7 +157,7 @@ def naive_steps(
         going = len(of_inputs)
         if going < len(hidden):
             (hidden, ended_hidden), (cell, ended_cell) = (
-                each.split([going, len(each) - going]) for each in (hidden, cell)
+                state.split([going, len(state) - going]) for state in (hidden, cell)
             )
             ended.append((ended_hidden, ended_cell))
         gates = on_lstm_gates(torch.addmm(of_inputs, hidden, recurrent), chunk_size)
@@ -165,5 +165,5 @@ def naive_steps(
         states.append(hidden)
         masters.append(torch.stack([gates["master_input"], gates["master_forget"]], 1).detach())
     ended.append((hidden, cell))
-    last_hidden, last_cell = (torch.cat(each[::-1]) for each in zip(*ended, strict=True))
+    last_hidden, last_cell = (torch.cat(parts[::-1]) for parts in zip(*ended, strict=True))
     return torch.cat(states), torch.cat(masters), last_hidden, last_cell

@@ -82,7 +82,7 @@ class NativeSteps(torch.autograd.Function):
         masters, states = (empty_rows(inputs, num_tokens, *rest) for rest in (shape, (hidden_size,)))
         blocks = empty_rows(inputs, num_tokens if differentiable else rows + _ROWS, len(bias))
         cells = empty_rows(inputs, num_tokens if differentiable else rows, hidden_size)
-        last_hidden, last_cell = (each.clone(memory_format=torch.contiguous_format) for each in (hidden, cell))
+        last_hidden, last_cell = (state.clone(memory_format=torch.contiguous_format) for state in (hidden, cell))
         work = max(sizes, default=0) * hidden_weight.numel()
         numbers = {
             "threads": max(1, min(torch.get_num_threads(), work // _LEAST_WORK)),
@@ -124,9 +124,9 @@ class NativeSteps(torch.autograd.Function):
         d_cell: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradients of the inputs, the initial states and the weights."""
-        tensors = dict(zip(ctx.names, (each.contiguous() for each in saved), strict=True))
+        tensors = dict(zip(ctx.names, (tensor.contiguous() for tensor in saved), strict=True))
         states, blocks = tensors["states"], tensors["blocks"]
-        d_hidden, d_cell = (each.clone(memory_format=torch.contiguous_format) for each in (d_hidden, d_cell))
+        d_hidden, d_cell = (gradient.clone(memory_format=torch.contiguous_format) for gradient in (d_hidden, d_cell))
         d_blocks = empty_rows(states, *blocks.shape)
         gradients = _GRADIENTS(
             states=d_states.contiguous(),

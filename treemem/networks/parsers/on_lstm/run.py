@@ -45,17 +45,17 @@ def on_lstm(
     order = to_device(packing.order, inputs.device)
     with torch.autocast(inputs.device.type, enabled=False):
         dtype = weights.hidden_weight.dtype
-        packed, hidden, cell = (each.to(dtype) for each in (packing.packed(inputs), hidden[order], cell[order]))
+        packed, hidden, cell = (tensor.to(dtype) for tensor in (packing.packed(inputs), hidden[order], cell[order]))
         bias = weights.input_bias + weights.hidden_bias
         tensors = (packed, hidden, cell, weights.input_weight, bias, weights.hidden_weight)
         worth_it = wants_native and is_worth_packing(weights.hidden_weight, packing.sizes)
         library = on_lstm_library(tensors) if worth_it else None
         given = (*tensors, packing.sizes, chunk_size)
         if library is None:
-            found = naive_steps(*given)
+            results = naive_steps(*given)
         else:
             differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-            found = NativeSteps.apply(library, *given, differentiable)
-    states, masters, last_hidden, last_cell = found
+            results = NativeSteps.apply(library, *given, differentiable)
+    states, masters, last_hidden, last_cell = results
     back = order.argsort()
     return OnLSTMOutputs(packing.padded(states), last_hidden[back], last_cell[back], packing.padded(masters))

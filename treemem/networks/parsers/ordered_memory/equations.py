@@ -168,7 +168,7 @@ def naive_steps(problem: Problem) -> Iterator[Step]:
     for step, (new, query) in enumerate(zip(projected.split(sizes), queries, strict=True)):
         if query is not None:
             memory, candidates, reach = (
-                first_of(each, len(new)) for each in (memory, candidates, attention.cumulative)
+                first_of(values, len(new)) for values in (memory, candidates, attention.cumulative)
             )
             attention = attend(query, candidates, reach, weights.attention, dropouts.memory)
         used = without_skipped(attention, skip)
@@ -195,7 +195,7 @@ def naive(problem: Problem, trace: bool) -> PackedSteps:
     """Return what :func:`naive_steps` gives for the elements, in their order, with pointers if ``trace``."""
     steps = [(step.candidates[-1], *(step.attention if trace else ())) for step in naive_steps(problem)]
     outputs, *attention = zip(*steps, strict=True)
-    pointers, cumulative = (torch.cat(each, 1).t() for each in attention) if trace else (None, None)
+    pointers, cumulative = (torch.cat(values, 1).t() for values in attention) if trace else (None, None)
     return PackedSteps(torch.cat(outputs), pointers, cumulative)
 
 
@@ -252,10 +252,10 @@ def slot_scores(
     """
     read, size = dropped(candidates, rate), candidates.shape[-1]
     if isinstance(weights, TanhScoreWeights):
-        found = compared(functional.linear(read, weights.map.weight[:, :size]).to(queries.dtype), queries)
+        matched = compared(functional.linear(read, weights.map.weight[:, :size]).to(queries.dtype), queries)
     else:
-        found = compared(linear(read, weights.key), queries, weights.key_norm)
-    return linear(dropped(found, rate), weights.score).squeeze(-1) / math.sqrt(size)
+        matched = compared(linear(read, weights.key), queries, weights.key_norm)
+    return linear(dropped(matched, rate), weights.score).squeeze(-1) / math.sqrt(size)
 
 
 def compared(keys: torch.Tensor, queries: torch.Tensor, norm: Affine | None = None) -> torch.Tensor:
@@ -294,7 +294,7 @@ def without_skipped(attention: Attention, skip: float) -> Attention:
         return attention
     skipped = attention.cumulative < skip
     skipped[-1] = False
-    return Attention(*(each.masked_fill(skipped, 0) for each in attention))
+    return Attention(*(values.masked_fill(skipped, 0) for values in attention))
 
 
 def first_reached(cumulative: torch.Tensor, step: int) -> int:
@@ -336,9 +336,9 @@ def compose(
     of_held = functional.linear(dropped(held, rate), hidden.weight[:, size:], hidden.bias)  # for all slots
     of_vertical = hidden.weight[:, :size].t()
     state, composed = new, [new] * first
-    for own, product, horizontal, share in zip(new.expand_as(held), of_held, held, shares, strict=True):
+    for token_state, product, horizontal, share in zip(new.expand_as(held), of_held, held, shares, strict=True):
         both = torch.addmm(product, dropped(state, rate), of_vertical).to(new.dtype)
-        state = torch.lerp(own, cell(both, state, horizontal, weights, rate), share)
+        state = torch.lerp(token_state, cell(both, state, horizontal, weights, rate), share)
         composed.append(state)
     return torch.stack(composed)
 

@@ -255,11 +255,11 @@ class OrderedMemory(SequenceEncoder):
         """
         items, lengths = self.items(batch)
         inputs = self.embedding(to_device(items, self.embedding.weight.device))
-        count, found = self._slots_of_this_mode, {}
+        count, traced = self._slots_of_this_mode, {}
         for name, memory, begins_empty, turned in self._directions(inputs, lengths):
             held = slot_contents(turned(inputs), lengths, memory.weights(), count, begins_empty=begins_empty)
-            found[f"{name}slots"] = turned(held.flatten(2)).view_as(held)
-        return found
+            traced[f"{name}slots"] = turned(held.flatten(2)).view_as(held)
+        return traced
 
 
 class _Direction(NamedTuple):

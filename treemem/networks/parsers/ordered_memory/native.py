@@ -110,7 +110,7 @@ def fused(problem: Problem, trace: bool) -> PackedSteps | None:
     untouched = slot_scores(queries, torch.cat([projected[:0], *before]), attention, dropouts.memory)
     size = projected.shape[1]
     scale = 1 / math.sqrt(size)
-    score = (each * scale for each in attention.score)
+    score = (values * scale for values in attention.score)
     if isinstance(attention, TanhScoreWeights):
         key: tuple[torch.Tensor | None, ...] = attention.map.weight[:, :size], None, None, None
     else:
@@ -149,12 +149,14 @@ class _Run(KeptRun):
         return torch.empty_like(elements), *(elements.new_empty(len(elements), self._slots) for _ in range(2))
 
     def problem(self, tensors: Any, outputs: Any) -> Filled:
-        own = dict(zip((*_OUTPUTS, *_TENSORS), (*outputs, *tensors), strict=True))
-        return _PROBLEM(**self._options, **own)
+        named = dict(zip((*_OUTPUTS, *_TENSORS), (*outputs, *tensors), strict=True))
+        return _PROBLEM(**self._options, **named)
 
     def gradients(self, tensors: Any, incoming: Tensors) -> tuple[Filled, Tensors, Tensors]:
-        given = [None if each is None else each.contiguous() for each in incoming]
-        by_token = [torch.zeros_like(each) for each in tensors[:3]]
-        of_weights = [None if each is None else each.new_zeros(self._num_parts, *each.shape) for each in tensors[3:]]
-        own = zip((*_OUTPUTS, *_TENSORS), (*given, *by_token, *of_weights), strict=True)
-        return _GRADIENTS(**dict(own)), by_token, of_weights
+        given = [None if gradient is None else gradient.contiguous() for gradient in incoming]
+        by_token = [torch.zeros_like(tensor) for tensor in tensors[:3]]
+        of_weights = [
+            None if tensor is None else tensor.new_zeros(self._num_parts, *tensor.shape) for tensor in tensors[3:]
+        ]
+        named = zip((*_OUTPUTS, *_TENSORS), (*given, *by_token, *of_weights), strict=True)
+        return _GRADIENTS(**dict(named)), by_token, of_weights

@@ -167,7 +167,8 @@ class PRPN(SequenceEncoder):
             distance, of_next = self.parser(vectors, tokens, dropout)
             distances = torch.cat([distances, distance], 1)
             gate, gate_of_next = (
-                slot_gates(each, distances, self.slots, self.resolution, hard=self.hard) for each in (distance, of_next)
+                slot_gates(values, distances, self.slots, self.resolution, hard=self.hard)
+                for values in (distance, of_next)
             )
             hidden, histories = inputs, []
             for number, (layer, memory) in enumerate(zip(self.layers, memories, strict=True)):
@@ -186,7 +187,7 @@ class PRPN(SequenceEncoder):
         after = (
             _last(vectors, there, self.lookback),
             _last(distances[:, :, None], there, self.slots).squeeze(2),
-            *(_last(each, there, self.slots) for each in histories),
+            *(_last(states, there, self.slots) for states in histories),
         )
         encoding = after[-1][:, -1, : self.hidden_size]
         traced = {"distance": distance.masked_fill(~present, 0), "gate": gate} if trace else {}
@@ -257,8 +258,8 @@ class _Tokens(NamedTuple):
             return functional.batch_norm(flat, *running).view_as(values)
         if self.place is None:
             return norm(flat).view_as(values)
-        own = norm(flat.index_select(0, self.place))
-        return torch.zeros_like(flat).index_copy(0, self.place, own).view_as(values)
+        of_tokens = norm(flat.index_select(0, self.place))
+        return torch.zeros_like(flat).index_copy(0, self.place, of_tokens).view_as(values)
 
 
 class _ParsingNetwork(Resettable):

@@ -119,12 +119,12 @@ def batched_rrnet(
     tops = torch.full((sequences, steps, 3), empty, device=inputs.device)
     tokens = torch.cat([inputs.flatten(0, 1), inputs.new_zeros(1, size)])
 
-    def logits(own: torch.Tensor) -> torch.Tensor:
+    def logits(numbers: torch.Tensor) -> torch.Tensor:
         """Return the logits of the policy from the next token and the two topmost nodes, ``[..., 3]``."""
         if weights.policy is None:
             raise ValueError("without a policy transitions must be given")
-        next_token = tokens.index_select(0, own[..., 0].flatten()).view(*own.shape[:-1], size)
-        hidden = nodes.read(own[..., 1:])[..., :size].flatten(-2)
+        next_token = tokens.index_select(0, numbers[..., 0].flatten()).view(*numbers.shape[:-1], size)
+        hidden = nodes.read(numbers[..., 1:])[..., :size].flatten(-2)
         return weights.policy.logits(torch.cat([next_token, hidden], -1))
 
     for step, active in enumerate(sizes):
@@ -173,7 +173,7 @@ def run_rrnet(
         2 * inputs.shape[2],
         given,
         engine,
-        naive=lambda own, own_given: naive_rrnet(own, weights, policy, own_given),
+        naive=lambda vectors, own_given: naive_rrnet(vectors, weights, policy, own_given),
         fused=partial(batched_rrnet, weights=weights, policy=policy),
         has_logits=weights.policy is not None,
     )

@@ -60,13 +60,13 @@ class ThinStack:
 
     def move(self, action: torch.Tensor, tops: torch.Tensor, created: int) -> None:
         """Do the transitions of the first sequences; what the first one composes has the number ``created``."""
-        own = slice(len(action))
-        reduces, depth = action == REDUCE, self._depth[own]
+        rows = slice(len(action))
+        reduces, depth = action == REDUCE, self._depth[rows]
         place = torch.where(reduces, depth - 2, depth)[:, None]
-        node = torch.where(reduces, created + self._number[own], tops[:, 0])
-        self._stack[own] = self._stack[own].scatter(1, place, node[:, None])
-        self._depth[own] += 1 - 2 * reduces.long()
-        self._taken[own] += ~reduces
+        node = torch.where(reduces, created + self._number[rows], tops[:, 0])
+        self._stack[rows] = self._stack[rows].scatter(1, place, node[:, None])
+        self._depth[rows] += 1 - 2 * reduces.long()
+        self._taken[rows] += ~reduces
 
     def roots(self) -> torch.Tensor:
         """Return the lowest node of each sequence, int64 ``[sequences]``."""

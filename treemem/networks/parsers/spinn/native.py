@@ -53,9 +53,9 @@ def native_transitions(
     lengths, sizes, given, policy = problem
     tracker = weights.tracker
     of_tracker = () if tracker is None else (*tracker.inputs, tracker.lateral, tracker.to_cell, *tracker.transition)
-    own = [*weights.cell, *of_tracker]
-    tensors = _Weights(*own, *[None] * (8 - len(own)))
-    given_tensors = [leaves, *(each for each in tensors if each is not None)]
+    known = [*weights.cell, *of_tracker]
+    tensors = _Weights(*known, *[None] * (8 - len(known)))
+    given_tensors = [leaves, *(tensor for tensor in tensors if tensor is not None)]
     library = structured_library(_SOURCE, given_tensors, _PROBLEM, _GRADIENTS, tree_lstm_of_two, _TRACKER_STEP)
     if library is None:
         return None
@@ -137,12 +137,12 @@ class _Run(NativeRun):
         hidden = nodes[:, :, :size].reshape(-1, size)
         of_cell, of_tracker = d_gates.flatten(0, 1), d_tracker_gates.flatten(0, 1)
         read = hidden.index_select(0, made_of[:, :, :2].flatten()).view(-1, 2 * size)
-        found: list[torch.Tensor | None] = [d_nodes[:, : nodes.shape[1] // 2], of_cell.t() @ read, of_cell.sum(0)]
+        d_weights: list[torch.Tensor | None] = [d_nodes[:, : nodes.shape[1] // 2], of_cell.t() @ read, of_cell.sum(0)]
         if not tracker_size:
-            return [*found, *[None] * 6]
+            return [*d_weights, *[None] * 6]
         read = hidden.index_select(0, tops.flatten()).view(-1, 3 * size)
         of_steps = tracked[:, :, :tracker_size]
         before = functional.pad(of_steps[:, :-1], (0, 0, 1, 0)).flatten(0, 1)
         by_cell = of_steps.flatten(0, 1).index_select(0, made_of[:, :, 2].flatten())
-        found += [of_tracker.t() @ read, of_tracker.sum(0), of_tracker.t() @ before, of_cell.t() @ by_cell]
-        return [*found, None, None]  # the transition is chosen without a gradient
+        d_weights += [of_tracker.t() @ read, of_tracker.sum(0), of_tracker.t() @ before, of_cell.t() @ by_cell]
+        return [*d_weights, None, None]  # the transition is chosen without a gradient

@@ -46,19 +46,19 @@ class TransitionRun(NamedTuple):
             ``[sequences, longest]``, 0 at the first token and at padding, NaN if the root is not finite.
         """
         longest = (self.actions.shape[1] + 1) // 2
-        found = torch.zeros(len(lengths), longest, dtype=self.roots.dtype)
+        joined = torch.zeros(len(lengths), longest, dtype=self.roots.dtype)
         for row, (actions, length) in enumerate(zip(self.actions.tolist(), lengths.tolist(), strict=True)):
             begins: list[int] = []
             next_token = count = 0
             for action in actions[: max(2 * length - 1, 0)]:
                 if action == REDUCE:
                     count += 1
-                    found[row, begins.pop()] = count
+                    joined[row, begins.pop()] = count
                 else:
                     begins.append(next_token)
                     next_token += 1
         finite = self.roots.detach().isfinite().all(1, keepdim=True)
-        return to_device(found, self.roots.device).masked_fill(~finite, torch.nan)
+        return to_device(joined, self.roots.device).masked_fill(~finite, torch.nan)
 
 
 def run_transitions(
@@ -89,11 +89,13 @@ def run_transitions(
     transition = None if weights.tracker is None else weights.tracker.transition
 
     def fused(
-        own: torch.Tensor, own_lengths: torch.Tensor, sizes: list[int], own_given: torch.Tensor | None
+        sorted_leaves: torch.Tensor, own_lengths: torch.Tensor, sizes: list[int], own_given: torch.Tensor | None
     ) -> TransitionRun:
         problem = Problem(own_lengths, sizes, own_given, policy)
-        found = None if weights.norms else native_transitions(own, weights, problem)
-        roots, tracked, actions, chosen = batched_transitions(own, weights, problem) if found is None else found
+        result = None if weights.norms else native_transitions(sorted_leaves, weights, problem)
+        roots, tracked, actions, chosen = (
+            batched_transitions(sorted_leaves, weights, problem) if result is None else result
+        )
         return TransitionRun(roots, None if transition is None else linear(tracked, transition), actions, chosen)
 
     return run_engine(
@@ -102,7 +104,9 @@ def run_transitions(
         leaves.shape[2],
         given,
         engine,
-        naive=None if weights.norms else lambda own, own_given: naive_transitions(own, weights, policy, own_given),
+        naive=None
+        if weights.norms
+        else lambda sequence, own_given: naive_transitions(sequence, weights, policy, own_given),
         fused=fused,
         has_logits=transition is not None,
     )
@@ -152,24 +156,22 @@ def run_engine(
         rows = zip(
             values, order.lengths.tolist(), [None] * len(values) if given is None else given.tolist(), strict=True
         )
-        alone = [naive(own[:length], actions) for own, length, actions in rows]
+        alone = [naive(sequence[:length], actions) for sequence, length, actions in rows]
         roots, *of_steps = zip(*alone, strict=True)
         logits, actions, chosen = (
-            pad_sequence([torch.as_tensor(each, device=values.device) for each in every], batch_first=True)
+            pad_sequence([torch.as_tensor(item, device=values.device) for item in every], batch_first=True)
             for every in of_steps
         )
-        found = TransitionRun(torch.stack(roots), logits if has_logits else None, actions, chosen)
+        ran = TransitionRun(torch.stack(roots), logits if has_logits else None, actions, chosen)
     else:
         ends = 2 * order.lengths[:, None] - 1
         sizes = (ends > torch.arange(2 * values.shape[1] - 1)).sum(0).tolist()
-        found = fused(values, order.lengths_there, sizes, given)
-    logits = found.logits
+        ran = fused(values, order.lengths_there, sizes, given)
+    logits = ran.logits
     if logits is not None:
         present = within(2 * order.lengths_there - 1, logits.shape[1])
         logits = order.back(logits.masked_fill(~present[:, :, None], 0), steps)
-    return TransitionRun(
-        order.back(found.roots), logits, order.back(found.actions, steps), order.back(found.chosen, steps)
-    )
+    return TransitionRun(order.back(ran.roots), logits, order.back(ran.actions, steps), order.back(ran.chosen, steps))
 
 
 def transition_actions(reductions: NDArray[np.int64], begin: NDArray[np.int64]) -> torch.Tensor:

@@ -52,18 +52,18 @@ class RecurrentEncoder(SequenceEncoder):
         lengths = checked_lengths(lengths, inputs, self.embedding_size)
 
         def run(packed: torch.Tensor, sizes: list[int], of_each: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-            first = None if state is None else tuple(each.transpose(0, 1) for each in of_each[1:])
+            first = None if state is None else tuple(tensor.transpose(0, 1) for tensor in of_each[1:])
             states, last, final = self._run(packed, torch.tensor(sizes), first)
-            return states, last, *(each.transpose(0, 1) for each in final or ())
+            return states, last, *(tensor.transpose(0, 1) for tensor in final or ())
 
         nothing = inputs.new_zeros(len(inputs), self.hidden_size)
         outputs, (encoding, *after) = run_packed(
-            run, inputs, lengths, [nothing, *(each.transpose(0, 1) for each in state or ())]
+            run, inputs, lengths, [nothing, *(tensor.transpose(0, 1) for tensor in state or ())]
         )
         return SequenceOutput(
             encoding.to(inputs.dtype),  # autocast may have lowered them
             outputs.to(inputs.dtype),
-            state=tuple(each.transpose(0, 1) for each in after) or None,
+            state=tuple(tensor.transpose(0, 1) for tensor in after) or None,
         )
 
     @abstractmethod
@@ -166,7 +166,7 @@ class LSTM(RecurrentEncoder):
             if layer:
                 inputs = functional.dropout(inputs, self.lstm.dropout, self.training)
             suffixes = (f"l{layer}", f"l{layer}_reverse")[: 1 + self.lstm.bidirectional]
-            read = [naive_lstm(inputs, sizes, self.lstm, each, update_dropout=update_dropout) for each in suffixes]
+            read = [naive_lstm(inputs, sizes, self.lstm, suffix, update_dropout=update_dropout) for suffix in suffixes]
             inputs, _, last = (torch.cat(parts, dim=1) for parts in zip(*read, strict=True))
         return inputs, last
 

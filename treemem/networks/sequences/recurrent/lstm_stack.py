@@ -81,31 +81,31 @@ class LSTMStack(Resettable):
         dtype, lengths = inputs.dtype, whole_numbers("lengths", lengths.cpu())
         is_packed = bool((lengths < inputs.shape[1]).any()) or not inputs.shape[1]
         final: list[LSTMState] = []
-        for number, (layer, own) in enumerate(zip(self.layers, state, strict=True)):
+        for number, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
             if number:
                 inputs = locked_dropout(inputs, self.dropout, self.training)
-            found = self._run(layer, inputs, lengths if is_packed else None, own)  # type: ignore[arg-type]
-            inputs, hidden, cell = (each.to(dtype) for each in found)  # autocast may have lowered them
+            ran = self._run(layer, inputs, lengths if is_packed else None, layer_state)  # type: ignore[arg-type]
+            inputs, hidden, cell = (tensor.to(dtype) for tensor in ran)  # autocast may have lowered them
             final.append((hidden, cell))
         return LSTMStackOutputs(inputs, final)
 
     def _run(
         self, layer: torch.nn.LSTM, inputs: torch.Tensor, lengths: torch.Tensor | None, state: LSTMState
     ) -> tuple[torch.Tensor, ...]:
-        own: Any = layer
-        of_hidden = functional.dropout(own.weight_hh_l0, self.weight_dropout, self.training)
-        weights = [own.weight_ih_l0, of_hidden, own.bias_ih_l0, own.bias_hh_l0]
+        lstm: Any = layer
+        of_hidden = functional.dropout(lstm.weight_hh_l0, self.weight_dropout, self.training)
+        weights = [lstm.weight_ih_l0, of_hidden, lstm.bias_ih_l0, lstm.bias_hh_l0]
         differentiable = self.training or torch.is_grad_enabled()  # cuDNN keeps nothing for a backward pass otherwise
         options = weights, True, 1, 0.0, differentiable, False
         if lengths is None:
-            h, hidden, cell = torch.lstm(inputs, [each[None] for each in state], *options, True)
+            h, hidden, cell = torch.lstm(inputs, [tensor[None] for tensor in state], *options, True)
             return h, hidden[0], cell[0]
 
         def run(packed: torch.Tensor, sizes: list[int], first: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
             if runs_in_cpp("LSTM", len(packed), [packed, *first, *weights]):
-                found = run_controller("LSTM", packed, sizes, ControllerState.of(*first), ControllerWeights.of(weights))
-                return found.states, found.last.hidden, found.last.cell
-            h, hidden, cell = torch.lstm(packed, torch.tensor(sizes), [each[None] for each in first], *options)
+                ran = run_controller("LSTM", packed, sizes, ControllerState.of(*first), ControllerWeights.of(weights))
+                return ran.states, ran.last.hidden, ran.last.cell
+            h, hidden, cell = torch.lstm(packed, torch.tensor(sizes), [tensor[None] for tensor in first], *options)
             return h, hidden[0], cell[0]
 
         h, (hidden, cell) = run_packed(run, inputs, lengths, state)

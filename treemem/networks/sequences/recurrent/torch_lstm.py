@@ -27,7 +27,7 @@ def run_lstm(
     data, batch_sizes = sequences.data, sequences.batch_sizes
     layers, count = lstm.num_layers * (1 + lstm.bidirectional), int(batch_sizes[0])
     plain = type(lstm) is torch.nn.LSTM and lstm.bias and not lstm.proj_size
-    fits = state is None or all(each.shape == (layers, count, lstm.hidden_size) for each in state)
+    fits = state is None or all(tensor.shape == (layers, count, lstm.hidden_size) for tensor in state)
     if plain and fits and not (sequences.sorted_indices is not None or lstm._forward_hooks or lstm._forward_pre_hooks):
         state = (data.new_zeros(layers, count, lstm.hidden_size),) * 2 if state is None else state
         if runs_in_cpp("LSTM", len(data), [data, *lstm.parameters(), *state]):
@@ -55,11 +55,11 @@ def _run_in_cpp(
             weights = ControllerWeights.of([getattr(lstm, name) for name in names])
             hidden, cell = next(firsts)
             inputs = data if reversal is None else data.index_select(0, reversal)
-            found = run_controller("LSTM", inputs, sizes, ControllerState.of(hidden, cell), weights)
-            outputs.append(found.states if reversal is None else found.states.index_select(0, reversal))
-            lasts.append((found.last.hidden, found.last.cell))
+            ran = run_controller("LSTM", inputs, sizes, ControllerState.of(hidden, cell), weights)
+            outputs.append(ran.states if reversal is None else ran.states.index_select(0, reversal))
+            lasts.append((ran.last.hidden, ran.last.cell))
         data = torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0]
-    hidden, cell = (torch.stack(each) for each in zip(*lasts, strict=True))
+    hidden, cell = (torch.stack(states) for states in zip(*lasts, strict=True))
     return PackedSequence(data, batch_sizes), (hidden, cell)
 
 

@@ -57,8 +57,8 @@ def beam_search(
         last = symbol.flatten()
         if seen.any_is_set((ended | (count + 1 >= limits)[:, None]).all()):
             break  # more steps would only add the end again
-    found = written[:, 0].tolist()
-    return [each[: each.index(end)] if end in each else each for each in found]
+    best = written[:, 0].tolist()
+    return [symbols[: symbols.index(end)] if end in symbols else symbols for symbols in best]
 
 
 class _SeenFlags:

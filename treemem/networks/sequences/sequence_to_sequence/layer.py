@@ -157,11 +157,11 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             outputs, _ = run_cell(self.cell, self.embedding(given), state.state)
             logits: torch.Tensor = self.symbol(outputs)
             return logits
-        found = []
+        of_steps = []
         for symbol in given.unbind(1):
             said, state = self._say(symbol, state)
-            found.append(said)
-        return torch.stack(found, 1)
+            of_steps.append(said)
+        return torch.stack(of_steps, 1)
 
     def _read(self, batch: TokenBatch) -> tuple[torch.Tensor, _Decoding]:
         """Return the outputs at the ends of the sources, ``[batch, 1, hidden_size]``, and where the decoder begins."""
@@ -189,8 +189,8 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         """
         if self.backward_encoder is None:
             return outputs
-        found, _ = run_cell(self.backward_encoder, reversed_within(embedded, lengths), lengths=lengths)
-        return torch.cat([outputs, reversed_within(found, lengths)], 2)
+        backward_outputs, _ = run_cell(self.backward_encoder, reversed_within(embedded, lengths), lengths=lengths)
+        return torch.cat([outputs, reversed_within(backward_outputs, lengths)], 2)
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:

@@ -107,21 +107,21 @@ class StackTreeLSTMOptions:
         widths["update"] = hidden_size
         if scalar:
             widths["actions"] = num_actions
-        found, begin = {}, 0
+        blocks, begin = {}, 0
         for name, width in widths.items():
-            found[name] = slice(begin, begin + width)
+            blocks[name] = slice(begin, begin + width)
             begin += width
-        return found
+        return blocks
 
     def parts(self, arity: int, hidden_size: int) -> tuple[int, ...]:
         """Sizes of what the preactivation consists of: blocks of ``hidden_size``, and single entries."""
         single = {"actions"} if self.actions == "scalar" else set()
         single |= set() if self.gated_top_k else {"readout"}
-        found: list[int] = []
+        widths: list[int] = []
         for name, block in self.blocks(arity, hidden_size).items():
             size = 1 if name in single else hidden_size
-            found += [size] * ((block.stop - block.start) // size)
-        return tuple(found)
+            widths += [size] * ((block.stop - block.start) // size)
+        return tuple(widths)
 
     def outputs(self, arity: int, hidden_size: int) -> int:
         """Width of the preactivation."""

@@ -58,14 +58,14 @@ class StackTreeRNNCell(SplitTreeCell):
             raise RecipeError(f"top_k={top_k} must lie between 1 and stack_size={stack_size}")
         if top_k > 1 and read == "children":
             raise RecipeError('top_k goes with read="own"; the children\'s stacks are read at the top only')
-        actions, extra, own = 2 + no_op, self.node_input_size or 0, read == "own"
+        actions, extra, reads_own = 2 + no_op, self.node_input_size or 0, read == "own"
         self.maps, self.memory_maps = LinearByArity(), LinearByArity()
         self.control_maps, self.row_maps = LinearByArity(), LinearByArity()
         for arity in sets.arities:
             count, width = sets.count(arity), arity * hidden_size
             stacks = 1 if shared_stack else count
-            self.maps[str(arity)] = StackedLinear(count, (width + extra,), hidden_size + (top_k if own else 0))
-            self.memory_maps[str(arity)] = StackedLinear(count, (hidden_size if own else width,), hidden_size)
+            self.maps[str(arity)] = StackedLinear(count, (width + extra,), hidden_size + (top_k if reads_own else 0))
+            self.memory_maps[str(arity)] = StackedLinear(count, (hidden_size if reads_own else width,), hidden_size)
             self.control_maps[str(arity)] = StackedLinear(stacks, (width + extra,), hidden_size + actions)
             self.row_maps[str(arity)] = StackedLinear(stacks, (width,), actions * hidden_size)
         inputs = options.input_size
@@ -87,18 +87,18 @@ class StackTreeRNNCell(SplitTreeCell):
 
     def weights(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """By product and arity; ``h`` with ``read="children"`` is one product of the children's ``h`` and tops."""
-        found = {
+        of_maps = {
             **self.maps.weights("hidden"),
             **self.control_maps.weights("control"),
             **self.row_maps.weights("rows"),
         }
         if self.read == "own":
-            found |= self.memory_maps.weights("memory")
+            of_maps |= self.memory_maps.weights("memory")
         else:
             for key, (weight, bias) in self.memory_maps.weights("hidden").items():
-                of_states, of_features = found[key][0].tensor_split([weight.shape[2]], dim=2)
-                found[key] = torch.cat([of_states, weight, of_features], dim=2), found[key][1] + bias
-        return found
+                of_states, of_features = of_maps[key][0].tensor_split([weight.shape[2]], dim=2)
+                of_maps[key] = torch.cat([of_states, weight, of_features], dim=2), of_maps[key][1] + bias
+        return of_maps
 
     def step(self, products: State, children: State) -> State:
         """The activation, and the new stack."""
@@ -125,10 +125,10 @@ class StackTreeRNNCell(SplitTreeCell):
         products = self.products_of(children, x, kind)
         update, weights = products["control"].tensor_split([self.hidden_size], dim=1)
         actions = torch.softmax(weights, dim=1).split(1, dim=1)
-        found = dict(zip(("push", "pop", "no_op"), actions, strict=False)) | {"update": torch.sigmoid(update)}
+        traced = dict(zip(("push", "pop", "no_op"), actions, strict=False)) | {"update": torch.sigmoid(update)}
         if self.read == "own":
-            found["readout"] = torch.sigmoid(products["hidden"][:, self.hidden_size :])
-        return found
+            traced["readout"] = torch.sigmoid(products["hidden"][:, self.hidden_size :])
+        return traced
 
     def _by_row(self, products: State) -> torch.Tensor:
         return products["rows"].unflatten(0, (-1, self.stack_size + self.pop_zero_before_map))

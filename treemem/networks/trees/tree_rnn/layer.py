@@ -72,5 +72,7 @@ class TreeRNN(TreeLayer):
         direction: Direction = "up",
         **options: Unpack[ArityOptions],
     ) -> None:
-        cell, down = (partial(each, activation_name=activation) for each in (TreeRNNCell, DownwardTreeRNNCell))
+        cell, down = (
+            partial(cell_class, activation_name=activation) for cell_class in (TreeRNNCell, DownwardTreeRNNCell)
+        )
         super().__init__(cell, hidden_size, vocabulary, down, direction, **options)
