@@ -37,7 +37,8 @@ from treemem.runs import (
     train_recipe,
     write_results,
 )
-from treemem.runs.recipe_run import CARD, EVALUATION, RESULTS, check_folder
+from treemem.runs.network_folder import CARD, RESULTS
+from treemem.runs.recipe_run import EVALUATION, check_folder
 from treemem.tasks.equation_verification import read_equations
 
 HELD = {"all": "at every real point", "some": "at some", "none": "at none"}

@@ -34,8 +34,9 @@ from treemem.runs import (
     train_recipe,
     write_results,
 )
+from treemem.runs.network_folder import CARD, RESULTS
 from treemem.runs.page_tables import tree_table
-from treemem.runs.recipe_run import CARD, RESULTS, check_folder
+from treemem.runs.recipe_run import check_folder
 from treemem.tasks.induced_trees import found_trees, gold_trees, tree_scores
 from treemem.tasks.listops import ListOps
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from treemem.errors import RecipeError
+from treemem.runs.network_folder import RECIPE
 from treemem.runs.recipe import load_recipe
-from treemem.runs.recipe_run import RECIPE, network_folder_of
+from treemem.runs.recipe_run import network_folder_of
 from treemem.tasks.language_modeling import LanguageModeling
 from treemem.tasks.sentiment import Sentiment
 from treemem.trees.penn import read_penn_trees

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from treemem.errors import RecipeError
 from treemem.metrics.score import Score
-from treemem.runs import gathered_rows, score_row, scores_by_network, take_back_results, write_results
+from treemem.runs import gathered_rows, score_row, scores_by_network, write_results
 
 SCORES = {
     "A": [Score(3, 10, {"accuracy": 0.5}), Score("all", 10, {"accuracy": 0.5})],
@@ -42,12 +41,3 @@ def test_networks_of_other_data_are_left_out_and_named(tmp_path: Path, caplog: p
         assert gathered_rows(tmp_path, ["B"], "toys") == of_b
     for name in ("A", "C"):
         assert f"{name} was trained on other data, so that its scores are left out of" in caplog.text
-
-
-def test_results_that_were_taken_back_are_gathered_no_more(tmp_path: Path) -> None:
-    of_a, _ = written(tmp_path, "A", "toys"), written(tmp_path, "B", "toys")
-    take_back_results(tmp_path / "B")
-    take_back_results(tmp_path / "C")
-    assert gathered_rows(tmp_path, ["A"], "toys") == of_a
-    with pytest.raises(RecipeError, match="cannot read"):
-        gathered_rows(tmp_path, ["B"], "toys")

@@ -112,8 +112,8 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
     Raises:
         RecipeError: an option that scoring may not change, or a run without the recipe that says what its data are.
     """
+    from treemem.runs.network_folder import RECIPE
     from treemem.runs.recipe import load_recipe, load_task_data
-    from treemem.runs.recipe_run import RECIPE
 
     given: dict[str, Any] = {"task_options": model.task.options}
     recipe = None

@@ -69,17 +69,8 @@ def _run(options: Namespace) -> None:
 
 def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
     """Print the scores of all networks in the folder of a run, and write a table and a plot there."""
-    from treemem.runs.recipe_run import (
-        CARD,
-        LOG,
-        RESULTS,
-        gathered_rows,
-        locked_results,
-        published_figures,
-        scores_by_network,
-        write_results,
-        write_text,
-    )
+    from treemem.runs.network_folder import CARD, RESULTS, write_results, write_text
+    from treemem.runs.recipe_run import LOG, gathered_rows, locked_results, published_figures, scores_by_network
 
     digest = task.examples(data.forest).digest()
     with locked_results(output):
@@ -120,7 +111,7 @@ def logged_in(folder: Path) -> Iterator[None]:
 def _tables(task: Task, scores: dict[str, list[Score]], published: Sequence[PublishedFigure]) -> str:
     from treemem.explore import accuracy_table, overall_table
     from treemem.explore.tables import MAJORITY, OVERALL_METRICS
-    from treemem.runs.recipe_run import TEST
+    from treemem.runs.network_folder import TEST
 
     monitor = task.monitor
     published = [figure for figure in published if figure.split == TEST and figure.network in (*scores, MAJORITY)]

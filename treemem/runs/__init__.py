@@ -14,15 +14,14 @@ from treemem.metrics.score import mean_scores, row_score, score_row
 from treemem.runs.evaluate import Evaluation, evaluate
 from treemem.runs.fit import fit
 from treemem.runs.learner import Learner
+from treemem.runs.network_folder import write_results
 from treemem.runs.options import TrainingOptions
 from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_names
 from treemem.runs.recipe_run import (
     default_folder,
     gathered_rows,
     scores_by_network,
-    take_back_results,
     train_recipe,
-    write_results,
 )
 from treemem.runs.seeds import SeedsResult, fit_seeds
 from treemem.runs.study import StudyRun, packed_answers, read_study, recorded_scores, right_answers, run_study
@@ -60,7 +59,6 @@ __all__ = [
     "run_study",
     "score_row",
     "scores_by_network",
-    "take_back_results",
     "train_recipe",
     "write_results",
 ]

@@ -1,54 +1,44 @@
 """A recipe as a run: train each network from each seed, score it on the test split, and record the scores.
 
-``OUTPUT/NETWORK`` holds a folder ``seed-N`` for each seed, the recipe, the card of the data with their hash, a record
-of each seed, and the rows of scores, which are means over all these records. A later run, or one at the same time, adds
+``OUTPUT/NETWORK`` is a :class:`~treemem.runs.network_folder.NetworkFolder`. A later run, or one at the same time, adds
 other seeds and networks; results list all networks of the same data.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from treemem import checkpoint
-from treemem.checkpoint.run_folder import RunFolder
 from treemem.data.examples import TaskData
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.hub_client import is_address
-from treemem.metrics.score import PublishedFigure, Score, row_score, score_row
-from treemem.model_digest import weights_digest
+from treemem.metrics.score import PublishedFigure, Score, row_score
 from treemem.networks import NetworkConfig
 from treemem.plain_yaml import load_yaml
-from treemem.records import locked, read_records, replacing, write_records, writing
+from treemem.records import locked, read_records, writing
 from treemem.runs.fit import check_fit
-from treemem.runs.recipe import Recipe, format_recipe, recipe_fields
-from treemem.runs.same_run import difference
-from treemem.runs.seed_records import (
-    changed_options,
-    check_seeds,
-    deciding_options,
-    mean_of_seeds,
-    seed_records,
-    tell_missing,
+from treemem.runs.network_folder import (
+    CARD,
+    RECIPE,
+    RESULTS,
+    TEST,
+    NetworkFolder,
+    changed_data,
+    recorded_digest,
+    take_back,
 )
-from treemem.runs.seeds import SeedsResult, fit_seeds, seed_folder, seed_of
-from treemem.runs.study import packed_answers
+from treemem.runs.recipe import Recipe
+from treemem.runs.seeds import SeedsResult, fit_seeds, seed_of
 from treemem.task import Task
-from treemem.trees.record_reader import SPLITS
 
 _logger = logging.getLogger(__name__)
-LOG, RECIPE, ANSWERS = "log.txt", "recipe.yaml", "answers.jsonl"
-RESULTS, EVALUATION, CARD = "results.jsonl", "evaluation.jsonl", "data.md"
-"""File names: log of a command; recipe, correct test examples and scores of a network; further scores; data card."""
-
-TEST = SPLITS[2]
-_DIGEST = "SHA-256 of trees, labels and splits: "
+LOG, EVALUATION = "log.txt", "evaluation.jsonl"
+"""File names: log of a command; further scores of a network."""
 
 
 def default_folder(task: str, recipe: str | Path) -> Path:
@@ -119,6 +109,7 @@ def train_recipe(
     examples = task.examples(data.forest)
     examples.scorable_part(TEST)
     output, digest = Path(output), examples.digest()
+    folders = {name: NetworkFolder(output / name, recipe, task, data.card, digest) for name in recipe.networks}
     if overwrite:
         for name, network in recipe.networks.items():
             check_fit(task, network, data.forest, recipe.training, output=output / name)
@@ -126,20 +117,20 @@ def train_recipe(
         if processes.is_first:
             with locked_results(output):
                 _check_same_data(recipe, output, digest, overwrite=overwrite)
-                for name in recipe.networks:
-                    changes = _changes(recipe, name, output / name, digest)
-                    check_seeds(output / name, RECIPE, changes, leave_out=seeds if overwrite else None)
+                for folder in folders.values():
+                    folder.check(leave_out=seeds if overwrite else None)
                 if overwrite:
-                    files = (RECIPE, CARD, RESULTS, ANSWERS, *other_scores)
-                    _take_back(recipe, task, output, seeds, data.card, digest, files)
+                    take_back([*folders.values()], seeds, other_scores)
     for name, network in recipe.networks.items():
         _logger.info("-- %s", name)
-        folder = output / name
+        folder = folders[name]
         with processes.agreeing():
             if processes.is_first:
                 with locked_results(output):
-                    _begin(recipe, name, folder, data.card, digest)
-        result = fit_seeds(task, network, data, recipe.training, seeds=seeds, output=folder, split=TEST, resume=True)
+                    folder.begin()
+        result = fit_seeds(
+            task, network, data, recipe.training, seeds=seeds, output=folder.path, split=TEST, resume=True
+        )
         training, scoring = result.fits[0], result.evaluations[0]
         _logger.info(
             "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
@@ -148,8 +139,7 @@ def train_recipe(
         with processes.agreeing():
             if processes.is_first:
                 with locked_results(output):
-                    new = _records(result, seeds, digest, name, recipe, task)
-                    _record(recipe, task, name, folder, new, data.card, digest)
+                    folder.add(seeds, result)
         yield name, result
 
 
@@ -166,60 +156,6 @@ def locked_results(output: Path) -> Iterator[None]:
         yield
 
 
-def _changes(recipe: Recipe, name: str, folder: Path, digest: str) -> str:
-    """Return how the options or data of a network differ from those in its folder; empty if seeds can go together."""
-    if recorded_digest(folder) not in ("", digest):
-        return difference("data", None, None)
-    return changed_options(recipe, name, folder / RECIPE)
-
-
-def _begin(recipe: Recipe, name: str, folder: Path, card: str, digest: str) -> None:
-    """Write what a network is trained on and how, unless it is there, so that another command can check its own.
-
-    Raises:
-        RecipeError: seeds there have other options, or the files cannot be written.
-    """
-    changes = _changes(recipe, name, folder, digest)
-    check_seeds(folder, RECIPE, changes)
-    if changes or not (folder / RECIPE).is_file() or not recorded_digest(folder):
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        _write_card(folder, card, digest)
-        write_text(folder / RECIPE, format_recipe(recipe))
-
-
-def _record(
-    recipe: Recipe, task: Task, name: str, folder: Path, new: Mapping[int, dict[str, Any]], card: str, digest: str
-) -> None:
-    """Add the records of seeds to those in a network's folder, and write the results of all.
-
-    Raises:
-        RecipeError: the folder was given to other options meanwhile, or cannot be written.
-    """
-    changes = _changes(recipe, name, folder, digest)
-    if changes:
-        raise RecipeError(
-            f"another command has replaced {folder / RECIPE} during this training: {changes}. The seeds "
-            f"{', '.join(map(str, new))} are trained and not recorded; choose another output folder (--output)"
-        )
-    options = deciding_options(recipe, name)
-    records = {**seed_records(folder, ANSWERS, options, digest), **new}
-    _write_seeds(recipe, task, name, folder, records, card, digest)
-    tell_missing(folder, sorted(records))
-
-
-def _write_seeds(
-    recipe: Recipe, task: Task, name: str, folder: Path, records: Mapping[int, dict[str, Any]], card: str, digest: str
-) -> None:
-    seeds = sorted(records)
-    if seeds != [recipe.training.seed] or recipe.seeds:
-        recipe = dataclasses.replace(recipe, seeds=tuple(seeds))
-    write_text(folder / RECIPE, format_recipe(recipe))
-    write_records(folder / ANSWERS, [records[seed] for seed in seeds])
-    scores = mean_of_seeds([records[seed] for seed in seeds], task.group)
-    write_results(folder, [score_row(name, score, task.group) for score in scores], card, digest)
-
-
 def _check_same_data(recipe: Recipe, output: Path, digest: str, *, overwrite: bool) -> None:
     """Check that the networks of a folder that stay there were trained on the same data.
 
@@ -230,118 +166,11 @@ def _check_same_data(recipe: Recipe, output: Path, digest: str, *, overwrite: bo
         folder = card.parent
         if recorded_digest(folder) in ("", digest) or (overwrite and folder.name in recipe.networks):
             continue
-        changes = _changed_data(recipe, folder) or "its options are the same, so a file or the generator has changed"
+        changes = changed_data(recipe, folder) or "its options are the same, so a file or the generator has changed"
         raise RecipeError(
             f"{folder} was trained on other data: {changes}. A folder holds networks of the same data; choose another "
             "output folder (--output), or go on with the same data as before"
         )
-
-
-def _changed_data(recipe: Recipe, folder: Path) -> str:
-    """Return which options of the data differ from those in the recipe of a network."""
-    if not (folder / RECIPE).is_file():
-        return "they are not recorded"
-    before, now = load_yaml((folder / RECIPE).read_text(encoding="utf-8")), recipe_fields(recipe)
-    return "; ".join(
-        f"{part}.{name} was {old!r:.200} and is {new!r:.200} now"
-        for part in ("data", "task_options")
-        for name in {**before[part], **now[part]}
-        if (old := _plain(before[part].get(name))) != (new := _plain(now[part].get(name)))
-    )
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _records(
-    result: SeedsResult, seeds: Sequence[int], digest: str, name: str, recipe: Recipe, task: Task
-) -> dict[int, dict[str, Any]]:
-    """Return the record of each seed: its scores, the correct test examples, and what decides them."""
-    records = {}
-    for seed, fitted, evaluation in zip(seeds, result.fits, result.evaluations, strict=True):
-        records[seed] = {
-            "seed": seed,
-            "data": digest,
-            "weights": weights_digest(fitted.model),
-            "right": {} if evaluation.correct is None else {TEST: packed_answers(evaluation.correct)},
-            "scores": [score_row(name, score, task.group) for score in evaluation.scores],
-            "options": deciding_options(recipe, name),
-        }
-    return records
-
-
-def _take_back(
-    recipe: Recipe, task: Task, output: Path, seeds: Sequence[int], card: str, digest: str, files: Sequence[str]
-) -> None:
-    """Delete the runs of networks from these seeds, and what is recorded of them. Other seeds of the same options stay.
-
-    Raises:
-        RecipeError: another process is training in one of them; nothing is deleted then.
-    """
-    networks = {name: output / name for name in recipe.networks}
-    runs = [run for folder in networks.values() for seed in seeds if (run := seed_folder(folder, seed)).is_dir()]
-    with ExitStack() as holding:
-        for run in runs:
-            holding.enter_context(RunFolder(run).locked())
-        for name, folder in networks.items():
-            recorded = seed_records(folder, ANSWERS, deciding_options(recipe, name), digest)
-            others = {seed: record for seed, record in recorded.items() if seed not in seeds}
-            take_back_results(folder, files)
-            if others:
-                _write_seeds(recipe, task, name, folder, others, card, digest)
-        for run in runs:
-            with writing(run):
-                RunFolder(run).clear(overwrite=True)
-
-
-def take_back_results(folder: Path, files: Sequence[str] = (RESULTS,)) -> None:
-    """Delete files of results of a network.
-
-    Raises:
-        RecipeError: they cannot be deleted.
-    """
-    if folder.is_dir():
-        with writing(folder):
-            for file in files:
-                (folder / file).unlink(missing_ok=True)
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Write a text file, whole or not at all.
-
-    Raises:
-        RecipeError: it cannot be written.
-    """
-    with replacing(path) as temporary:
-        temporary.write_bytes(text.encode())
-
-
-def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str, digest: str) -> None:
-    """Write rows of scores and the card of their data.
-
-    Args:
-        folder: of a network, or of the run.
-        rows: of :func:`treemem.runs.score_row`.
-        card: of the data.
-        digest: the hash of the data, :meth:`treemem.data.examples.Examples.digest`.
-
-    Raises:
-        RecipeError: they cannot be written.
-    """
-    _write_card(folder, card, digest)
-    write_records(folder / RESULTS, rows)
-
-
-def _write_card(folder: Path, card: str, digest: str) -> None:
-    write_text(folder / CARD, f"{card.rstrip()}\n\n{_DIGEST}{digest}\n")
-
-
-def recorded_digest(folder: Path) -> str:
-    """Return the hash of the data that a network was trained on, from its data card; empty without one."""
-    card = folder / CARD
-    last = card.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2] if card.is_file() else ""
-    return last.removeprefix(_DIGEST) if last.startswith(_DIGEST) else ""
 
 
 def gathered_rows(output: Path, first: Sequence[str], digest: str, file: str = RESULTS) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from treemem.metrics.score import Score, row_group, row_score
 from treemem.model_digest import weights_digest
 from treemem.plain_yaml import load_yaml
 from treemem.records import read_records
-from treemem.runs.recipe_run import ANSWERS, RECIPE, RESULTS, TEST
+from treemem.runs.network_folder import ANSWERS, RECIPE, RESULTS, TEST
 from treemem.runs.seeds import seed_folder
 from treemem.runs.study import read_study, right_answers
 from treemem.task import TASKS, Task
