@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import treemem
 from treemem.errors import GraphError, RecipeError
-from treemem.explore.memory_run import attended, main, memory_run_record, memory_steps, memory_table
+from treemem.explore.memory_run import main, memory_run_record
+from treemem.explore.memory_steps import attended, memory_steps, memory_table
 from treemem.explore.plots import plot_memory_run
 from treemem.records import read_records
 from treemem.trees.brackets import parse_brackets

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError, RecipeError, shown
 from treemem.explore.label_table import short_label
+from treemem.explore.memory_steps import attended, memory_steps
 from treemem.explore.tables import ACCURACY, scored_alike
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.records import read_records, replacing
@@ -306,8 +307,6 @@ def plot_memory_run(record: Mapping[str, Any], path: str | Path, *, title: str =
     Raises:
         RecipeError: matplotlib is not installed, or the file cannot be written.
     """
-    from treemem.explore.memory_run import attended, memory_steps  # which is a command too
-
     tokens, table = record["tokens"], np.asarray(record["probabilities"], np.float64)
     slots = table.shape[1]
     steps = memory_steps(tokens, attended(record)[0], slots)
