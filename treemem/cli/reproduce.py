@@ -62,10 +62,14 @@ def _run(options: Namespace) -> None:
     runs, data = Path(options.runs), None if options.data is None else Path(options.data)
     if folder is FOLDER:
         parts = chosen_parts(options.studies, options.networks)
-        entries = entries_of_rows(read_queue(), parts, options.networks, files)
-        failed = run_queue(entries, Places(runs, results.parent, data, results), options.processes) if parts else {}
-        if failed:
-            raise RecipeError("; ".join(f"{name}: {problem}" for name, problem in failed.items()))
+        given = [*options.networks, *options.files]
+        if given and not parts:
+            raise UsageError(f"{given[0]} is for runs; name the study too, learned")
+        if parts:
+            entries = entries_of_rows(read_queue(), parts, options.networks, files)
+            failed = run_queue(entries, Places(runs, results.parent, data, results), options.processes)
+            if failed:
+                raise RecipeError("; ".join(f"{name}: {problem}" for name, problem in failed.items()))
     else:
         for study in [folder.study(name) for name in options.studies]:
             run_study_file(
