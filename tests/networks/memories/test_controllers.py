@@ -1,4 +1,4 @@
-"""Step cells: those of torch, the ON-LSTM and the controllers of memories."""
+"""Step cells, alone and as controllers of memories: torch's cells, the ON-LSTM, and their runs in C++ against steps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from treemem.errors import GraphError, RecipeError
-from treemem.networks.cell_states import where
+from treemem.native import compile_mode
+from treemem.native.threads import torch_threads
+from treemem.networks.memories.attention.layer import ReadOnlyState
+from treemem.networks.memories.controllers import run
 from treemem.networks.memories.controllers.cells import run_cell
+from treemem.networks.memories.registers.layer import RegisterState
+from treemem.networks.memories.strength.equations import StrengthState
+from treemem.networks.memories.superposition.native import Superposition
 from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
 from treemem.nn import (
     ONLSTM,
@@ -26,15 +34,44 @@ from treemem.nn import (
     NondeterministicStack,
     ONLSTMCell,
     ReadOnlyMemory,
+    RegisterMemory,
     StackedCells,
     StepCell,
     SuperpositionStack,
     VanillaCell,
 )
+from treemem.ops import compile_steps
 from treemem.trees.vocabulary import Vocabulary
 
-CELLS = [VanillaCell, GRUCell, LSTMCell, lambda inputs, size: ONLSTMCell(inputs, size, 4)]
-MEMORIES = [
+Make = Callable[[int, int], StepCell]
+LENGTHS = torch.tensor([4, 9, 3, 0, 9, 1, 6])
+IN_CPP: list[Make] = [VanillaCell, LSTMCell, GRUCell]
+CELLS: list[Make] = [*IN_CPP, lambda inputs, size: ONLSTMCell(inputs, size, 1)]
+BY_STEPS: list[Make] = [
+    *CELLS,
+    lambda inputs, size: VanillaCell(inputs, size, "relu"),
+    lambda inputs, size: StackedCells([LSTMCell(inputs, size), GRUCell(size, size)]),
+]
+MEMORIES: dict[str, Callable[[], Memory] | None] = {
+    "none": None,
+    "attention, bilinear": lambda: ReadOnlyMemory(5, "bilinear"),
+    "attention, dot": lambda: ReadOnlyMemory(5, "dot"),
+    "attention, additive": lambda: ReadOnlyMemory(5, "additive"),
+    "stack that overflows": lambda: SuperpositionStack(4),
+    "stack, top_k": lambda: SuperpositionStack(12, top_k=3, empty=0.5),
+    "stack of one row": lambda: SuperpositionStack(1, no_op=False),
+    "stack that is read whole": lambda: SuperpositionStack(20, top_k=20, no_op=False, empty=0.0),
+    "neural stack": NeuralStack,
+    "neural queue": NeuralQueue,
+    "neural stack, read deeper": lambda: NeuralStack(2.5),
+    "neural deque": NeuralDeque,
+    "registers": lambda: RegisterMemory(4),
+    "registers of the paper": lambda: RegisterMemory(3, similarity="cosine", write="erase-and-add", max_shift=2),
+    "registers with keys": lambda: RegisterMemory(4, key_size=3, similarity="cosine", write="erase-and-add"),
+    "one register by content": lambda: RegisterMemory(1, key_size=1, location=False),
+    "chosen registers": lambda: RegisterMemory(3, addressing="straight-through"),
+}
+OTHERS: list[Callable[[], Memory]] = [
     NeuralStack,
     NeuralQueue,
     NeuralDeque,
@@ -44,9 +81,332 @@ MEMORIES = [
     lambda: NondeterministicStack(2, 2),
     lambda: NondeterministicStack(2, 2, normalized=True, vectors=True),
 ]
+needs_compiler = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
+every_cell = pytest.mark.parametrize("make", IN_CPP)
+every_memory = pytest.mark.parametrize("memory", MEMORIES)
+PAIRS = [(IN_CPP[place % 3], memory) for place, memory in enumerate(MEMORIES)]
+"""Every memory with a cell; each pair is a library of its own, and no memory knows its controller."""
+FEW = [pair for pair in PAIRS if pair[1] in ("none", "attention, bilinear", "neural stack", "registers of the paper")]
 
 
-@pytest.mark.parametrize("make", CELLS[:3])
+@pytest.fixture
+def every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is to do, all threads do it."""
+    monkeypatch.setattr(run, "_LEAST_WORK", 1)
+
+
+def made(make: Make, memory: str, dtype: torch.dtype = torch.float64) -> tuple[StepCell, torch.Tensor, Any]:
+    """A cell, inputs, and an initial state; what is attended to has from 0 to 6 rows."""
+    torch.manual_seed(0)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_()
+
+    inputs, kind = random(7, 9, 3), MEMORIES[memory]
+    if kind is None:
+        cell = make(3, 5).to(dtype)
+        return cell, inputs, cell.initial(7)
+    held = kind()
+    controlling = MemoryCell(lambda width: make(width, 5), held, input_size=3, memory_size=2).to(dtype)
+    initial = controlling.initial(7)
+    if isinstance(held, ReadOnlyMemory):
+        initial = initial._replace(memories=(held.filled(random(7, 6, 5), torch.tensor([6, 3, 1, 0, 2, 6, 4])),))
+    return controlling, inputs, initial
+
+
+def flat(state: Any) -> list[torch.Tensor]:
+    if isinstance(state, StrengthState):  # items without strength mean nothing
+        strength, items = state.strength, state.items
+        used = (strength > 0).any(0)
+        return [strength[:, used], (strength[:, used] > 0)[..., None] * items[:, used]]
+    return [state] if torch.is_tensor(state) else [part for each in state for part in flat(each)]
+
+
+def leaves(state: Any) -> list[torch.Tensor]:
+    """The tensors of a state."""
+    if torch.is_tensor(state):
+        return [state]
+    return [part for each in state for part in leaves(each)] if isinstance(state, tuple) else []
+
+
+def drawn(state: Any) -> Any:
+    """A state of the same shape with other numbers, which require gradients."""
+    if torch.is_tensor(state):
+        return torch.randn_like(state).requires_grad_()
+    if isinstance(state, ReadOnlyState):
+        rows = drawn(state.rows)
+        return state._replace(rows=rows, keys=rows)
+    if isinstance(state, StrengthState):
+        items = torch.randn(7, 3, 2, dtype=state.items.dtype).requires_grad_()
+        return StrengthState((items[:, :, 0].detach().abs() / 2).requires_grad_(), items)
+    if isinstance(state, RegisterState):  # with two more rows, which are only read
+        rows = torch.randn(7, 2 + state.rows.shape[1], state.rows.shape[2], dtype=state.rows.dtype).requires_grad_()
+        read, write = (torch.randn_like(each).softmax(1).requires_grad_() for each in (rows[:, :, 0], rows[:, 2:, 0]))
+        return RegisterState(rows, read, write, state.log_probability)
+    parts = [drawn(each) for each in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
+def everything(
+    cell: StepCell, inputs: torch.Tensor, initial: Any, lengths: torch.Tensor | None = LENGTHS
+) -> list[torch.Tensor]:
+    """Last states, outputs, and gradients of every tensor."""
+    outputs, state = run_cell(cell, inputs, initial, lengths)
+    if lengths is not None:
+        outputs = torch.where(torch.arange(9) < lengths[:, None], outputs.movedim(2, 0), 0)
+    last = [each for each in flat(state) if each.is_floating_point()]
+    loss = (outputs * outputs.detach().cos()).sum() + sum(each.sin().sum() for each in last)
+    tensors = [inputs, *cell.parameters(), *(each for each in leaves(initial) if each.requires_grad)]
+    return [*last, outputs, *torch.autograd.grad(loss, tensors, retain_graph=True, materialize_grads=True)]
+
+
+def by_steps(cell: StepCell, *arguments: Any) -> list[torch.Tensor]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(cell), "run", StepCell.run)
+        return everything(cell, *arguments)
+
+
+@pytest.mark.usefixtures("every_thread")
+@pytest.mark.parametrize(
+    ("make", "memory"),
+    [*PAIRS, *((each, "none") for each in BY_STEPS[1:]), *((each, "neural stack") for each in IN_CPP)],
+)
+def test_a_run_is_its_steps_with_their_gradients(make: Make, memory: str) -> None:
+    cell, inputs, initial = made(make, memory)
+    for first in (initial, drawn(initial)):
+        for lengths in (LENGTHS, None):
+            expected = by_steps(cell, inputs, first, lengths)
+            for threads in (1, 3):
+                with torch_threads(threads):
+                    found = everything(cell, inputs, first, lengths)
+                    with torch.no_grad():
+                        _, state = run_cell(cell, inputs, first, lengths)
+                torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+                last = [each for each in flat(state) if each.is_floating_point()]
+                torch.testing.assert_close(last, expected[: len(last)], rtol=0, atol=1e-12)
+
+
+@needs_compiler
+@pytest.mark.parametrize("memory", [name for name in MEMORIES if name.startswith("neural")])
+@pytest.mark.parametrize(("push", "pop"), [(-700.0, 700.0), (700.0, 700.0)])
+def test_the_subgradients_of_whole_strengths_are_those_of_the_steps(memory: str, push: float, pop: float) -> None:
+    cell, inputs, initial = made(LSTMCell, memory)
+    assert isinstance(cell, MemoryCell)
+    assert isinstance(cell.controls, torch.nn.Linear)
+    ends = cell.controls.out_features // 4
+    with torch.no_grad():
+        cell.controls.weight[2 * ends :] = 0
+        cell.controls.bias[2 * ends : 3 * ends] = push
+        cell.controls.bias[3 * ends :] = pop
+    for count in (0, 2):
+        strength = torch.ones(7, count, dtype=torch.float64).requires_grad_()
+        held = StrengthState(strength, torch.randn(7, count, 2, dtype=torch.float64).requires_grad_())
+        first = initial._replace(memories=(held,))
+        torch.testing.assert_close(everything(cell, inputs, first), by_steps(cell, inputs, first), rtol=0, atol=1e-12)
+
+
+@needs_compiler
+def test_weights_of_registers_may_vanish() -> None:
+    cell, inputs, initial = made(LSTMCell, "registers")
+    assert isinstance(cell, MemoryCell)
+    assert isinstance(cell.controls, torch.nn.Linear)
+    with torch.no_grad():  # of each head the key, the gate and three shifts
+        for head in (2, 9):
+            cell.controls.bias[head : head + 6] = torch.tensor([400.0, 400.0, -700.0, -700.0, 700.0, -700.0])
+    (held,) = initial.memories
+    rows = held.rows - 1
+    rows[:, 0] = 1
+    first = initial._replace(memories=(held._replace(rows=rows),))
+    found = everything(cell, inputs, first)
+    assert not any(each.isnan().any() for each in found)
+    torch.testing.assert_close(found, by_steps(cell, inputs, first), rtol=0, atol=1e-12)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("make", "memory"), FEW)
+def test_in_single_precision_it_is_as_exact_as_that(make: Make, memory: str) -> None:
+    expected = [each.float() for each in by_steps(*made(make, memory))]
+    torch.testing.assert_close(everything(*made(make, memory, torch.float32)), expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+@every_cell
+@pytest.mark.parametrize("memory", ["none", "stack that overflows"])
+def test_a_backward_pass_changes_nothing_of_the_callers(make: Make, memory: str) -> None:
+    cell, inputs, initial = made(make, memory)
+    outputs, state = run_cell(cell, inputs, initial)
+    results, weights = [outputs, *flat(state)], [*cell.parameters()]
+    incoming = [torch.randn_like(each) for each in results]
+    before = [each.clone() for each in incoming]
+    once, twice = (torch.autograd.grad(results, weights, incoming, retain_graph=True) for _ in range(2))
+    torch.testing.assert_close([once, incoming], [twice, before], rtol=0, atol=0)
+    with compile_steps(False), torch.no_grad():
+        for each in flat(state):
+            each.mul_(2)  # a last state is not needed
+        torch.testing.assert_close(torch.autograd.grad(results, weights, incoming), once, rtol=0, atol=0)
+
+
+@needs_compiler
+@every_cell
+def test_outputs_that_were_changed_are_noticed(make: Make) -> None:
+    cell, inputs, initial = made(make, "none")
+    outputs, state = run_cell(cell, inputs, initial)
+    outputs.detach().mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        flat(state)[0].sum().backward()
+
+
+@needs_compiler
+def test_what_is_not_a_number_stays_so() -> None:
+    cell, inputs, initial = made(GRUCell, "neural stack")
+    unknown = StrengthState(torch.tensor([[torch.nan]] + 6 * [[0.5]]).double(), torch.ones(7, 1, 2).double())
+    outputs, _ = run_cell(cell, inputs, initial._replace(memories=(unknown,)))
+    assert outputs[0, 1:].isnan().all()
+    assert not outputs[1:].isnan().any()
+    cell, inputs, initial = made(GRUCell, "chosen registers")
+    (held,) = initial.memories
+    rows = held.rows.clone()
+    rows[0, 0] = torch.inf
+    outputs, state = run_cell(cell, inputs, initial._replace(memories=(held._replace(rows=rows),)))
+    (after,) = state.memories
+    assert outputs[0, 1:].isnan().all()
+    assert after.read_weights[0].isnan().all()
+    assert not outputs[1:].isnan().any()
+
+
+@every_memory
+def test_a_memory_of_a_users_own_has_a_state_of_its_own(memory: str) -> None:
+    kind = MEMORIES[memory]
+    if kind is not None:
+        held = kind()
+        held.__class__ = type("Own", (type(held),), {})
+        assert held.compiled({"anything": 1}, 3) is None
+
+
+@pytest.mark.parametrize("memory", ["none", "attention, dot", "neural stack", "registers"])
+def test_tensors_without_memory_are_not_given_to_cpp(memory: str) -> None:
+    cell, inputs, _ = made(LSTMCell, memory)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert run_cell(cell, inputs)[0].shape == (7, 9, 5)
+
+
+@every_cell
+def test_cells_without_memory_are_not_given_to_cpp(make: Make) -> None:
+    with FakeTensorMode():
+        fake, numbers = make(3, 5), torch.randn(7, 9, 3)
+        first = fake.initial(7)
+    assert run_cell(fake, numbers, first)[0].shape == (7, 9, 5)
+
+
+@every_cell
+def test_a_traced_run_computes_the_same(make: Make) -> None:
+    cell, inputs, _ = made(make, "none")
+    numbers = inputs.detach()
+    with torch.no_grad():
+        traced = make_fx(lambda x: run_cell(cell, x)[0])(numbers)
+        torch.testing.assert_close(traced(numbers + 1), run_cell(cell, numbers + 1)[0], rtol=0, atol=1e-12)
+
+
+@needs_compiler
+def test_stacks_of_all_steps_are_kept_only_for_a_backward_pass() -> None:
+    kept = []
+    stack, sizes = torch.zeros(7, 12, 2), [7] * 9
+    for keeps in (True, False):
+        fields, _ = Superposition(stack, 0.0, 3).begin([stack], sizes, keeps)
+        kept.append(len(fields["stacks"]))
+    assert kept == [7 * sum(range(1, 10)), 2 * 7 * 12]
+
+
+@needs_compiler
+def test_cells_and_memories_of_a_users_own_run_step_by_step() -> None:
+    class Linear(SuperpositionStack):
+        def step(self, state: torch.Tensor, value: torch.Tensor, *actions: Any) -> Any:
+            return super().step(state, 2 * value, *actions)
+
+    cell, inputs, _ = made(VanillaCell, "stack that overflows")
+    assert isinstance(cell, MemoryCell)
+    own = MemoryCell(cell.controller, Linear(4), input_size=3, memory_size=2).double()
+    own.load_state_dict(cell.state_dict())
+
+    class Doubled(MemoryCell):
+        def forward(self, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+            output, after = super().forward(x, state)
+            return 2 * output, after
+
+    doubled, hooked = (
+        kind(VanillaCell(5, 5), SuperpositionStack(4), input_size=3, memory_size=2).double()
+        for kind in (Doubled, MemoryCell)
+    )
+    for each in (doubled, hooked):
+        each.load_state_dict(cell.state_dict())
+    hooked.controls.register_forward_hook(lambda module, given, output: 2 * output)  # type: ignore[union-attr]
+    rectified = MemoryCell(
+        lambda width: VanillaCell(width, 5, "relu"), SuperpositionStack(4), input_size=3, memory_size=2
+    ).double()
+    rectified.load_state_dict(cell.state_dict())
+    for each in (own, rectified, doubled, hooked):
+        found, state = run_cell(each, inputs)
+        with compile_steps(False):
+            expected, other = run_cell(each, inputs)
+        torch.testing.assert_close([found, *flat(state)], [expected, *flat(other)], rtol=0, atol=1e-12)
+        assert not torch.equal(found, run_cell(cell, inputs)[0])
+
+
+@needs_compiler
+@pytest.mark.parametrize(("empty", "has_no_op"), [(0.0, True), (0.5, False), (0.5, True)])
+@pytest.mark.parametrize(("depth", "top_k"), [(1, 1), (4, 2), (12, 12)])
+def test_known_actions_give_what_the_steps_give(
+    depth: int, top_k: int, empty: float, has_no_op: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_LEAST_WORK", 1)
+    torch.manual_seed(0)
+    memory = SuperpositionStack(depth, top_k=top_k, empty=empty)
+    shapes = ((6, 9, 2), *[(6, 9)] * (2 + has_no_op))
+    tensors = [(torch.rand(shape, dtype=torch.float64) - 0.3).requires_grad_() for shape in shapes]
+
+    def readouts_and_gradients() -> list[torch.Tensor]:
+        readouts = memory(*tensors)
+        return [readouts, *torch.autograd.grad(readouts.sin().sum(), tensors)]
+
+    with compile_steps(False):
+        expected = readouts_and_gradients()
+    for threads in (1, 16):
+        with torch_threads(threads):
+            torch.testing.assert_close(readouts_and_gradients(), expected, rtol=0, atol=1e-12)
+            with torch.no_grad():
+                torch.testing.assert_close(memory(*tensors), expected[0], rtol=0, atol=1e-12)
+
+
+@needs_compiler
+def test_tensors_may_lie_in_memory_in_any_way() -> None:
+    cell, inputs, initial = made(LSTMCell, "attention, bilinear")
+    strided = inputs.detach().movedim(2, 0).contiguous().movedim(0, 2).requires_grad_()
+    expected, found = (everything(cell, each, initial) for each in (inputs, strided))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@needs_compiler
+def test_states_that_do_not_fit_are_refused() -> None:
+    for memory in ("none", "attention, bilinear", "stack that overflows"):
+        cell, inputs, _ = made(LSTMCell, memory)
+        for sequences in (1, 9):
+            for lengths in (None, LENGTHS):
+                with pytest.raises(GraphError, match="7 sequences need as many states"):
+                    run_cell(cell, inputs, cell.initial(sequences), lengths)
+    with pytest.raises(GraphError, match=r"h must be \[7, 5\], not \[7, 6\]"):
+        run_cell(made(LSTMCell, "none")[0], inputs, LSTMCell(3, 6).double().initial(7))
+    (registers,) = made(VanillaCell, "registers")[2].memories
+    for make, memory, held, problem in (
+        (LSTMCell, "stack that overflows", torch.zeros(7, 4, 1).double(), r"\[7, 4, 1\]"),
+        (LSTMCell, "neural stack", StrengthState(torch.ones(7, 3), torch.ones(7, 5, 2)), r"\[7, 3\] do not fit items"),
+        (VanillaCell, "registers", registers._replace(write_weights=torch.zeros(7, 6)), r"\[7, 6\] of writing"),
+    ):
+        cell, inputs, initial = made(make, memory)
+        with pytest.raises(GraphError, match=problem):
+            run_cell(cell, inputs, initial._replace(memories=(held,)))
+
+
+@pytest.mark.parametrize("make", IN_CPP)
 def test_a_run_of_a_cell_is_torchs_own_network(make: type[StepCell]) -> None:
     torch.manual_seed(0)
     cell = make(3, 4).double()
@@ -61,7 +421,7 @@ def test_a_run_of_a_cell_is_torchs_own_network(make: type[StepCell]) -> None:
     torch.testing.assert_close(ours, theirs[0])
 
 
-@pytest.mark.parametrize("make", CELLS[:3])
+@pytest.mark.parametrize("make", IN_CPP)
 def test_under_autocast_a_run_stays_in_the_precision_of_the_weights(make: type[StepCell]) -> None:
     torch.manual_seed(0)
     cell, inputs = make(3, 4), torch.randn(2, 5, 3)
@@ -75,56 +435,8 @@ def test_under_autocast_a_run_stays_in_the_precision_of_the_weights(make: type[S
     outputs.sum().backward()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        CELLS[3],
-        lambda inputs, size: VanillaCell(inputs, size, "relu"),
-        lambda inputs, size: StackedCells([LSTMCell(inputs, size), GRUCell(size, size)]),
-    ],
-)
-def test_a_run_is_its_steps_with_their_gradients(make: Callable[[int, int], StepCell]) -> None:
-    torch.manual_seed(0)
-    cell = make(3, 4).double()
-    assert_a_run_is_its_steps(cell, cell.initial(4))
-
-
-@pytest.mark.parametrize("form", ["dot", "bilinear", "additive"])
-@pytest.mark.parametrize("make", CELLS[1:3])
-def test_a_run_of_a_cell_that_attends_is_its_steps(make: Callable[[int, int], StepCell], form: Any) -> None:
-    torch.manual_seed(0)
-    memory = ReadOnlyMemory(5, form)
-    cell = MemoryCell(lambda width: make(width, 5), memory, input_size=3, memory_size=2).double()
-    rows, lengths = torch.randn(4, 7, 5, dtype=torch.float64), torch.tensor([7, 1, 5, 0])
-    read = torch.randn(4, 5, dtype=torch.float64)
-    assert_a_run_is_its_steps(cell, cell.initial(4)._replace(memories=(memory.filled(rows, lengths),), read=read))
-
-
-def assert_a_run_is_its_steps(cell: StepCell, initial: Any) -> None:
-    inputs, lengths = torch.randn(4, 9, 3, dtype=torch.float64), torch.tensor([4, 9, 3, 0])
-    exists = (torch.arange(9) < lengths[:, None])[..., None]
-
-    def flat(state: Any) -> list[torch.Tensor]:
-        return [state] if torch.is_tensor(state) else [part for each in state for part in flat(each)]
-
-    def by_steps() -> tuple[torch.Tensor, Any]:
-        state, outputs = initial, []
-        for step in range(9):
-            output, after = cell(inputs[:, step], state)
-            state = where(step < lengths, after, state)
-            outputs.append(output)
-        return torch.stack(outputs, 1), state
-
-    found = []
-    for outputs, state in (run_cell(cell, inputs, initial, lengths), by_steps()):
-        outputs = torch.where(exists, outputs, 0)
-        loss = outputs.square().sum() + sum(each.sin().sum() for each in flat(state))
-        found.append([outputs, *flat(state), *torch.autograd.grad(loss, [*cell.parameters()], retain_graph=True)])
-    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("make", CELLS)
-def test_sequences_of_several_lengths_run_within_transforms(make: Callable[[int, int], StepCell]) -> None:
+def test_sequences_of_several_lengths_run_within_transforms(make: Make) -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = make(3, 4), torch.randn(4, 9, 3, requires_grad=True), torch.tensor([4, 9, 3, 0])
 
@@ -147,7 +459,7 @@ def test_a_run_of_the_on_lstm_cell_is_the_layer() -> None:
     torch.testing.assert_close(run_cell(cell, inputs)[0], layer.read(inputs, torch.tensor([6, 6])).outputs)
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("memory", OTHERS)
 @pytest.mark.parametrize("make", CELLS)
 def test_every_cell_drives_every_memory_and_all_weights_learn(make: type[StepCell], memory: type[Memory]) -> None:
     torch.manual_seed(0)
@@ -190,7 +502,7 @@ def test_late_fusion_reads_after_the_controller() -> None:
     torch.testing.assert_close(cell(x, cell.initial(5))[0], torch.tanh(cell.output(torch.cat([hidden, read], 1))))
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("memory", OTHERS)
 def test_the_state_at_the_end_of_each_sequence_is_that_of_the_sequence_alone(memory: type[Memory]) -> None:
     torch.manual_seed(0)
     cell = MemoryCell(lambda width: GRUCell(width, 4), [memory()], 2, 3).double()
@@ -206,38 +518,16 @@ def test_the_state_at_the_end_of_each_sequence_is_that_of_the_sequence_alone(mem
         torch.testing.assert_close(gradient[row], torch.autograd.grad(expected.square().sum(), more)[0][row])
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint16])
-def test_lengths_may_be_whole_numbers_of_any_type_and_nothing_else(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    inputs, lengths = torch.randn(3, 4, 2), torch.tensor([4, 0, 2])
-    cell, stack, memory = MemoryCell(lambda width: GRUCell(width, 4), [NeuralStack()], 2, 3), LSTMStack(2, [3]), 2
-
-    def results(lengths: torch.Tensor) -> list[Any]:
-        run, stacked = run_cell(cell, inputs, lengths=lengths)[1], stack(inputs, lengths)
-        filled = ReadOnlyMemory(memory, "dot").filled(inputs, lengths)
-        return [run.controller, *stacked[:1], filled.present]
-
-    torch.testing.assert_close(results(lengths.to(dtype)), results(lengths), rtol=0, atol=0)
-    for door in (lambda wrong: run_cell(cell, inputs, lengths=wrong), lambda wrong: stack(inputs, wrong)):
-        for wrong in (lengths.float(), lengths > 0):
-            with pytest.raises(GraphError, match="lengths must be whole numbers"):
-                door(wrong)
-
-
-def attending_gru(inputs: int, size: int) -> MemoryCell:
-    return MemoryCell(lambda width: GRUCell(width, size), ReadOnlyMemory(5, "bilinear"), inputs, 2)
-
-
 @pytest.mark.parametrize(
     "make",
     [
         *(lambda inputs, size, each=each: MemoryCell(lambda width: VanillaCell(width, size), each(), inputs, 3)
-          for each in MEMORIES),
+          for each in OTHERS),
         *CELLS,
-        attending_gru,
+        lambda inputs, size: MemoryCell(lambda width: GRUCell(width, size), ReadOnlyMemory(5, "bilinear"), inputs, 2),
     ],
 )  # fmt: skip
-def test_nothing_of_a_run_stays_when_it_is_done(make: Callable[[int, int], StepCell]) -> None:
+def test_nothing_of_a_run_stays_when_it_is_done(make: Make) -> None:
     """A graph that refers to itself is never let go: the collector of cycles does not see into it."""
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -272,3 +562,21 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         MemoryCell(VanillaCell(3, 4), [NeuralStack()], 3, 4)
     with pytest.raises(RecipeError, match="chunk_size 5 must divide hidden_size 8"):
         ONLSTMCell(3, 8, 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16])
+def test_lengths_may_be_whole_numbers_of_any_type_and_nothing_else(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    inputs, lengths = torch.randn(3, 4, 2), torch.tensor([4, 0, 2])
+    cell, stack = MemoryCell(lambda width: GRUCell(width, 4), [NeuralStack()], 2, 3), LSTMStack(2, [3])
+    doors: list[Callable[[torch.Tensor], Any]] = [
+        lambda given: run_cell(cell, inputs, lengths=given)[1].controller,
+        lambda given: stack(inputs, given).h,
+        lambda given: ReadOnlyMemory(2, "dot").filled(inputs, given).present,
+    ]
+    for door in doors:
+        torch.testing.assert_close(door(lengths.to(dtype)), door(lengths), rtol=0, atol=0)
+    for door in doors[:2]:
+        for wrong in (lengths.float(), lengths > 0):
+            with pytest.raises(GraphError, match="lengths must be whole numbers"):
+                door(wrong)

@@ -96,81 +96,27 @@ def test_steps_equal_the_recurrences_with_their_gradients(size: int, scale: floa
     torch.testing.assert_close(results(*by_steps(weights, bottom)), expected, rtol=0, atol=1e-10)
 
 
-@given(actions=st.lists(st.sampled_from(["push 1", "push 2", "replace 1", "replace 2", "pop"]), max_size=20))
-def test_certain_actions_make_a_stack(actions: list[str]) -> None:
-    """All weight is on one action, whatever the top symbol; popping the bottom leaves no run, so none does."""
-    symbols = 3
-    state = AutomatonState.empty(1, 1, symbols, torch.zeros(0))
-    stack = [0]
-    for action in actions:
-        kind, _, symbol = action.partition(" ")
-        if kind == "pop" and len(stack) == 1:
-            continue
-        push, replace = torch.full((2, 1, 1, symbols, 1, symbols), -torch.inf)
-        pop = torch.full((1, 1, symbols, 1), 0.0 if kind == "pop" else -torch.inf)
-        if kind == "pop":
-            stack.pop()
-        elif kind == "push":
-            push[..., int(symbol)] = 0
-            stack.append(int(symbol))
-        else:
-            replace[..., int(symbol)] = 0
-            stack[-1] = int(symbol)
-        state, _ = automaton_step(state, push, replace, pop, torch.zeros(1, 0))
-        assert state.log_probability.exp().flatten().tolist() == [float(symbol == stack[-1]) for symbol in range(3)]
-
-
-def test_a_state_can_be_gone_on_from_twice() -> None:
-    weights, bottom = drawn(2, 12, 2, 2, 1), torch.zeros(1, dtype=torch.float64)
-    leaves = [each.requires_grad_() for each in weights]
+def test_an_example_that_waits_branches_and_is_taken_goes_on_as_if_it_had_not() -> None:
+    """The first example runs all steps, the second one waits at some, and both go on in two ways from step 8."""
+    weights, bottom = drawn(2, 10, 2, 2, 1), torch.ones(1, dtype=torch.float64)
+    leaves, waits, loss = [each.requires_grad_() for each in weights], (2, 3, 6), torch.zeros(())
     state = AutomatonState.empty(2, 2, 2, bottom)
-    for step in range(10):
-        state, _ = automaton_step(state, *(each[:, step] for each in leaves))
-    ends = []
-    for step in (10, 11):
-        branch, mean = automaton_step(state, *(each[:, step] for each in leaves))
-        ends.append((branch.log_probability.exp() ** 2).sum() + mean.square().sum())
-    found = torch.autograd.grad(sum(ends), leaves)
-    expected = [torch.zeros_like(each) for each in leaves]
-    for step in (10, 11):
-        chosen = [*range(10), step]
-        logarithm, mean = naive_readings(*(each[:, chosen] for each in leaves), bottom)
-        loss = (logarithm[:, -1].exp() ** 2).sum() + mean[:, -1].square().sum()
-        for total, each in zip(expected, torch.autograd.grad(loss, leaves), strict=True):
-            total += each
-    torch.testing.assert_close(list(found), expected, rtol=0, atol=1e-10)
-
-
-def test_an_example_that_waits_goes_on_as_if_it_had_not() -> None:
-    weights, bottom = drawn(2, 9, 2, 2, 1), torch.ones(1, dtype=torch.float64)
-    leaves = [each.requires_grad_() for each in weights]
-    waits = (2, 3, 6)  # the second example, at these steps
-    state = AutomatonState.empty(2, 2, 2, bottom)
-    for step in range(9):
-        after, mean = automaton_step(state, *(each[:, step] for each in leaves))
+    for step in range(8):
+        after, _ = automaton_step(state, *(each[:, step] for each in leaves))
         after.where(torch.tensor([False, True]), state)  # changes nothing
         state = after if step not in waits else after.where(torch.tensor([True, False]), state)
-    loss = (state.log_probability.exp() ** 2).sum() + mean.square().sum()
+    rows = torch.tensor([1, 0, 0])
+    for step in (8, 9):
+        branch, mean = automaton_step(state.take(rows), *(each[rows, step] for each in leaves))
+        loss = loss + (branch.log_probability.exp() ** 2).sum() + mean.square().sum()
     found = [loss, *torch.autograd.grad(loss, leaves)]
-
-    def alone(row: int, steps: list[int]) -> torch.Tensor:
-        logarithm, means = naive_readings(*(each[[row]][:, steps] for each in leaves), bottom)
-        return (logarithm[:, -1].exp() ** 2).sum() + means[:, -1].square().sum()
-
-    loss = alone(0, [*range(9)]) + alone(1, [step for step in range(9) if step not in waits])
-    torch.testing.assert_close(found, [loss, *torch.autograd.grad(loss, leaves)], rtol=0, atol=1e-10)
-
-
-def test_rows_can_be_taken() -> None:
-    weights, bottom = drawn(3, 6, 2, 2, 1), torch.ones(1, dtype=torch.float64)
-    rows = torch.tensor([2, 0, 0])
-    state = AutomatonState.empty(3, 2, 2, bottom)
-    for step in range(6):
-        state = state if step != 4 else state.take(rows)
-        given_now = weights if step < 4 else Weights(*(each[rows] for each in weights))
-        state, _ = automaton_step(state, *(each[:, step] for each in given_now))
-    expected = naive_readings(*(each[rows] for each in weights), bottom)[0][:, -1]
-    torch.testing.assert_close(state.log_probability, expected, rtol=0, atol=1e-12)
+    expected = torch.zeros(())
+    for row in rows.tolist():
+        for last in (8, 9):
+            steps = [*(step for step in range(8) if not (row and step in waits)), last]
+            logarithm, means = naive_readings(*(each[[row]][:, steps] for each in leaves), bottom)
+            expected = expected + (logarithm[:, -1].exp() ** 2).sum() + means[:, -1].square().sum()
+    torch.testing.assert_close(found, [expected, *torch.autograd.grad(expected, leaves)], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("rare", [-95.0, -120.0])
