@@ -20,14 +20,15 @@ VOCABULARY = Vocabulary(LEAVES, FUNCTIONS, number=NUMBER)
 _values = st.sampled_from([0.0, 1.0, -2.5]) | st.floats(-1e6, 1e6, allow_nan=False)
 
 
-def trees(max_leaves: int = 12, values: bool = True) -> st.SearchStrategy[Tree]:
+def trees(max_leaves: int = 12, values: bool = True, widest: int = 5) -> st.SearchStrategy[Tree]:
     """Trees of the labels in ``VOCABULARY``; small, so that equal subtrees are common."""
+    functions = [function for function in FUNCTIONS if function[1] <= widest]
     leaf = st.sampled_from(LEAVES).map(Tree)
     if values:
         leaf = leaf | st.builds(lambda value: Tree(NUMBER, value=value), _values)
 
     def node(children: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
-        return st.sampled_from(FUNCTIONS).flatmap(
+        return st.sampled_from(functions).flatmap(
             lambda function: st.lists(children, min_size=function[1], max_size=function[1]).map(
                 lambda parts: Tree(function[0], parts)
             )
@@ -36,9 +37,9 @@ def trees(max_leaves: int = 12, values: bool = True) -> st.SearchStrategy[Tree]:
     return st.recursive(leaf, node, max_leaves=max_leaves)
 
 
-def forests(max_trees: int = 6, values: bool = True) -> st.SearchStrategy[Forest]:
+def forests(max_trees: int = 6, values: bool = True, widest: int = 5) -> st.SearchStrategy[Forest]:
     """Forests of :func:`trees`, the empty one included."""
-    return st.lists(trees(values=values), max_size=max_trees).map(Forest.from_trees)
+    return st.lists(trees(values=values, widest=widest), max_size=max_trees).map(Forest.from_trees)
 
 
 def random_tree(generator: random.Random, size: int, widest: int = 5) -> Tree:

@@ -44,7 +44,7 @@ RATES: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ids=str,
 )
 def test_dropout_is_in_training_only_and_follows_the_seed(name: str, options: dict[str, Any], rate: str) -> None:
-    batch = TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12), VOCABULARY)
+    batch = TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12, widest=2), VOCABULARY)
     torch.manual_seed(0)
     config = NetworkConfig(name, {"hidden_size": 4, **options})
     network, plain = config.replace(**{rate: 0.5}).build(VOCABULARY), config.build(VOCABULARY)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import pytest
 import torch
-from engine_parity import ENGINES, HAS_DGL, REFERENCE, assert_same, needs_dgl, results
+from engine_parity import ENGINES, REFERENCE, assert_same, results
 from tree_strategies import VOCABULARY, chain, random_forest
 
-from treemem.dgl_import import import_dgl
 from treemem.errors import CellError, GraphError, RecipeError
 from treemem.nn import ClassifierHead, EqualityHead, TreeLSTM, TreeNetwork, TreeRNN
 from treemem.ops import Direction, State
+from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
-
-dgl = import_dgl() if HAS_DGL else None
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
@@ -54,7 +52,7 @@ def network_of(direction: Direction) -> TreeNetwork:
 
 def test_a_users_cell_gives_every_node_what_its_way_from_the_root_says() -> None:
     network = network_of("both")
-    forest = random_forest(seed=1, num_trees=6, size=14)
+    forest = random_forest(seed=1, num_trees=6, size=14, widest=3)
     assert network.leaves is not None
     assert network.down is not None
     up_states = TreeNetwork(Up(), vocabulary=VOCABULARY, embedding_size=3).double()
@@ -102,7 +100,7 @@ def test_a_users_cell_has_the_same_gradients_on_every_engine(direction: Directio
     torch.manual_seed(0)
     down = DownOnly(3, VOCABULARY.num_kinds)
     network = TreeNetwork(Up(), vocabulary=VOCABULARY, embedding_size=3, down=down, direction=direction).double()
-    forest = random_forest(seed=2, num_trees=7, size=14)
+    forest = random_forest(seed=2, num_trees=7, size=14, widest=3)
     expected = results(network, TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False), REFERENCE)
     assert expected["gradient of down.mix"].abs().max() > 1e-3
     for engine in ("auto", "autograd"):
@@ -112,44 +110,31 @@ def test_a_users_cell_has_the_same_gradients_on_every_engine(direction: Directio
 
 def test_the_downward_tree_lstm_is_a_step_from_the_parent() -> None:
     torch.manual_seed(0)
-    vocabulary, size = Vocabulary(["x", "y"], [("f", 2)]), 2
-    tree = Tree("f", [Tree("x"), Tree("f", [Tree("y"), Tree("x")])])  # nodes: x y x f f
-    layer = TreeLSTM(size, vocabulary, direction="both").double()
+    vocabulary = Vocabulary(["x", "y"], [("f", 2)])
+    tree = Tree("f", ["x", Tree("f", ["y", "x"])])  # nodes: x y x f f
+    layer = TreeLSTM(2, vocabulary, direction="both").double()
     states = layer(TreeBatch.from_trees([tree], vocabulary))
     assert layer.down is not None
-    w, b = layer.down.input_map.weight[0].tolist(), layer.down.input_map.bias[0].tolist()
-    u = layer.down.parent_weight.tolist()
-    up = states.up_h.tolist()
+    weight, bias = layer.down.input_map.weight[0], layer.down.input_map.bias[0]
 
-    def sigmoid(value: float) -> float:
-        return 1 / (1 + math.exp(-value))
-
-    def step(
-        node: int, parent: tuple[list[float], list[float]] | None, position: int = 0
-    ) -> tuple[list[float], list[float]]:
-        a = [sum(v * x for v, x in zip(row, up[node], strict=True)) + bias for row, bias in zip(w, b, strict=True)]
+    def step(node: int, parent: Any = None, position: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        product = weight @ states.up_h[node] + bias
         if parent is not None:
-            a = [
-                v + sum(m * h for m, h in zip(row, parent[0], strict=True))
-                for v, row in zip(a, u[position], strict=True)
-            ]
-        i, f, o, g = (a[block * size : (block + 1) * size] for block in range(4))
-        c = [sigmoid(i[k]) * math.tanh(g[k]) for k in range(size)]
-        if parent is not None:
-            c = [c[k] + sigmoid(f[k]) * parent[1][k] for k in range(size)]
-        return [sigmoid(o[k]) * math.tanh(c[k]) for k in range(size)], c
+            product = product + layer.down.parent_weight[position] @ parent[0]
+        i, f, o, u = product.split(2)
+        c = i.sigmoid() * u.tanh() + (0 if parent is None else f.sigmoid() * parent[1])
+        return o.sigmoid() * c.tanh(), c
 
-    root = step(4, None)
+    root = step(4)
     right = step(3, root, 1)
     expected = [step(0, root, 0), step(1, right, 0), step(2, right, 1), right, root]
-    for name, place in (("down_h", 0), ("down_c", 1)):
-        golden = torch.tensor([each[place] for each in expected], dtype=torch.float64)
-        torch.testing.assert_close(states[name], golden, rtol=0, atol=1e-12)
+    for name, values in zip(("down_h", "down_c"), zip(*expected, strict=True), strict=True):
+        torch.testing.assert_close(states[name], torch.stack(values), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("layer_class", [TreeRNN, TreeLSTM])
 def test_heads_read_both_ways(layer_class: type[TreeLSTM]) -> None:
-    forest = random_forest(seed=3, num_trees=6, size=12)
+    forest = random_forest(seed=3, num_trees=6, size=12, widest=2)
     layer = layer_class(4, VOCABULARY, direction="both", dropout=0.2)
     states = layer(TreeBatch.from_forest(forest, VOCABULARY, trees_per_example=2))
     assert states.root.shape == (3, 2, 8)
@@ -179,21 +164,6 @@ def test_a_deep_chain_and_a_wide_node_go_down_and_back() -> None:
     assert len(TreeRNN(2, vocabulary, direction="down")(wide).h.unique(dim=0)) == 31
 
 
-@needs_dgl
-def test_a_node_of_two_parents_cannot_go_down() -> None:
-    batch = TreeBatch.from_dgl(dgl.graph(([0, 0, 1, 2], [1, 2, 3, 3])), allow_several_parents=True)
-    layer = TreeLSTM(3, input_size=2, arities=(1, 2), direction="down")
-    with pytest.raises(GraphError, match="node 0 has 2 parents; on the way down"):
-        layer(batch, torch.zeros(4, 2))
-
-
-def test_a_direction_and_a_downward_cell_go_together() -> None:
-    with pytest.raises(RecipeError, match="direction='both' needs down"):
-        TreeNetwork(Up(), vocabulary=VOCABULARY, embedding_size=3, direction="both")
-    with pytest.raises(RecipeError, match="direction='up' has no use for down"):
-        TreeNetwork(Up(), vocabulary=VOCABULARY, embedding_size=3, down=Down(3, 2))
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_downward_cell_that_breaks_the_protocol_is_refused(engine: str) -> None:
     class Broken(Down):
@@ -211,7 +181,7 @@ def test_a_librarys_downward_cell_with_a_hook_is_called_on_every_engine() -> Non
     layer = TreeLSTM(3, VOCABULARY, direction="both").double()
     assert layer.down is not None
     layer.down.register_forward_hook(lambda cell, given, made: {**made, "h": made["h"] * 2})
-    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
+    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12, widest=3), VOCABULARY)
     expected = results(layer, batch, REFERENCE)
     for engine in ENGINES:
         assert_same(results(layer, batch, engine), expected, engine)
@@ -220,13 +190,28 @@ def test_a_librarys_downward_cell_with_a_hook_is_called_on_every_engine() -> Non
     assert not torch.allclose(untouched(batch).h, expected["h"])
 
 
-def test_what_is_no_downward_cell_and_a_state_that_none_makes_are_named() -> None:
-    batch = TreeBatch.from_forest(random_forest(seed=1, num_trees=5, size=12), VOCABULARY)
+def of_two_parents() -> Any:
+    schedule = Schedule.from_edges(4, [0, 0, 1, 2], [1, 2, 3, 3], allow_several_parents=True)
+    return TreeLSTM(3, input_size=2, arities=(1, 2), direction="down")(TreeBatch(schedule, None), torch.zeros(4, 2))
+
+
+def changed(**attributes: Any) -> Any:
     network = network_of("both")
-    network.down = torch.nn.Linear(3, 3)
-    with pytest.raises(CellError, match=r"Linear is no downward cell: it needs root\(x, kind\)"):
-        network(batch)
-    network = network_of("both")
-    network.output = "z"
-    with pytest.raises(CellError, match="output='z' names no state on the way up; there are 'h'"):
-        network(batch)
+    for name, value in attributes.items():
+        setattr(network, name, value)
+    return network(TreeBatch.from_trees(["x"], VOCABULARY))
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "words"),
+    [
+        (of_two_parents, GraphError, "node 0 has 2 parents"),
+        (lambda: TreeNetwork(Up(), vocabulary=VOCABULARY, embedding_size=3, direction="both"), RecipeError, "down"),
+        (lambda: TreeNetwork(Up(), vocabulary=VOCABULARY, embedding_size=3, down=Down(3, 2)), RecipeError, "down"),
+        (lambda: changed(down=torch.nn.Linear(3, 3)), CellError, r"Linear .* root\(x, kind\)"),
+        (lambda: changed(output="z"), CellError, "output='z'"),
+    ],
+)
+def test_what_does_not_go_down_is_refused(run: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        run()
