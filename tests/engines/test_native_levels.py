@@ -1,10 +1,13 @@
-"""What only the levels in C++ have: threads, spilled gradients, and when they are used."""
+"""What only the levels in C++ have: tiles, loops over children, masks, threads, and what happens without a compiler."""
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +21,7 @@ from treemem.native import compile_mode
 from treemem.native.threads import torch_threads
 from treemem.networks.gated_cell.layer import GatedCell
 from treemem.networks.gated_cell.levels import gated_levels, growing_states
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, TreeCell, TreeLayer
 from treemem.ops import compile_steps
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
@@ -38,35 +41,22 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     native._library.cache_clear()
 
 
-def batch(share_subtrees: bool = True) -> TreeBatch:
-    return TreeBatch.from_forest(
-        random_forest(seed=7, num_trees=20, size=20, widest=3), VOCABULARY, share_subtrees=share_subtrees
-    )
+def batch(num_trees: int = 20) -> TreeBatch:
+    return TreeBatch.from_forest(random_forest(seed=7, num_trees=num_trees, size=20, widest=3), VOCABULARY)
 
 
-def is_native(layer: TreeLayer) -> bool:
-    """Whether the layer runs in C++."""
-    layer.engine = "native"
-    try:
-        layer(batch())
-    except RecipeError:
-        return False
-    finally:
-        layer.engine = "auto"
-    return True
+def assert_as_in_torch(layer: TreeLayer, trees: TreeBatch) -> None:
+    assert_same(results(layer, trees, "native"), results(layer, trees, "autograd"), "")
 
 
 @needs_compiler
 @pytest.mark.usefixtures("unset_memory_is_nan")
 def test_levels_of_more_rows_than_a_tile_are_exact() -> None:
-    x, y = Tree("x"), Tree("y")
     vocabulary = Vocabulary(["x", "y"], [("f", 1), ("g", 2), ("h", 2)])
-    trees = [Tree("g", [Tree("f", [x]), Tree("h", [y, Tree("g", [x, x])])])] * 700
-    wide = TreeBatch.from_trees(trees, vocabulary, share_subtrees=False)
+    trees = [Tree("g", [Tree("f", ["x"]), Tree("h", ["y", Tree("g", ["x", "x"])])])] * 700
     torch.manual_seed(0)
     layer = StackTreeLSTM(3, vocabulary, stack_size=2, no_op=True).double()
-    expected = results(layer, wide, "autograd")
-    assert_same(results(layer, wide, "auto"), expected, "")
+    assert_as_in_torch(layer, TreeBatch.from_trees(trees, vocabulary, share_subtrees=False))
 
 
 @needs_compiler
@@ -74,18 +64,35 @@ def test_levels_of_more_rows_than_a_tile_are_exact() -> None:
 @pytest.mark.parametrize("layer_class", [ChildSumTreeLSTM, StackTreeLSTM, TreeCell])
 def test_loops_over_children_are_as_in_torch(layer_class: type[TreeLayer]) -> None:
     torch.manual_seed(0)
-    options = {} if layer_class is ChildSumTreeLSTM else {"max_arity": 50}
+    options: dict[str, Any] = {} if layer_class is ChildSumTreeLSTM else {"max_arity": 50}
     layer = layer_class(3, Vocabulary(["x", "y"], [("f", 50)]), **options).double()
-    x, inner = Tree("x"), Tree("f", [Tree("x"), Tree("y")] * 25)
-    trees = TreeBatch.from_trees([Tree("f", [inner, *[x] * 48, inner]), inner], layer.vocabulary, share_subtrees=False)
-    assert_same(results(layer, trees, "native"), results(layer, trees, "autograd"), "")
+    inner = Tree("f", ["x", "y"] * 25)
+    trees = [Tree("f", [inner, *["x"] * 48, inner]), inner]
+    assert_as_in_torch(layer, TreeBatch.from_trees(trees, layer.vocabulary, share_subtrees=False))
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["tree lstm", "stack lstm normalize", "tree cell"])
-def test_gradients_with_dropout_are_those_of_the_same_masks(name: str) -> None:
-    layer = make(name, dropout=0.4)
-    assert is_native(layer)
+def test_nodes_of_more_children_than_are_printed_run_in_torch() -> None:
+    vocabulary = Vocabulary(["x"], [("f", 129)])
+    layer = TreeCell(3, vocabulary, max_arity=129).double()
+    wide = TreeBatch.from_trees([Tree("f", ["x"] * 129)], vocabulary)
+    assert_same(results(layer, wide, "auto"), results(layer, wide, "autograd"), "")
+    layer.engine = "native"  # type: ignore[assignment]
+    with pytest.raises(RecipeError, match="129 children"):
+        layer(wide)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        ("tree lstm", {"dropout": 0.4}),
+        ("stack lstm normalize", {"dropout": 0.4}),
+        ("tree cell", {"dropout": 0.4, "leaf_dropout": 0.2}),
+    ],
+)
+def test_gradients_with_dropout_are_those_of_the_same_masks(name: str, rates: dict[str, float]) -> None:
+    layer = make(name, **rates, engine="native")
     small = TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=9, widest=3), VOCABULARY)
     names, parameters = zip(*layer.named_parameters(), strict=True)
 
@@ -97,57 +104,28 @@ def test_gradients_with_dropout_are_those_of_the_same_masks(name: str) -> None:
 
 
 @needs_compiler
+def test_masks_are_gone_after_the_backward_pass_though_a_state_stays() -> None:
+    states = make("tree cell", dropout=0.5, engine="native")(batch())
+    root = states.root
+    function: Any = states.rows["h"].grad_fn
+    masks = [weakref.ref(mask) for mask in function.run.masks.values()]
+    root.sum().backward()
+    gc.collect()
+    assert masks
+    assert all(mask() is None for mask in masks)
+
+
+@needs_compiler
 def test_a_frozen_layer_norm_is_printed() -> None:
-    layer = make("tree cell", hidden_size=3)
+    layer = make("tree cell")
     layer.cell.norm.requires_grad_(False)
-    assert_same(results(layer, batch(), "native"), results(layer, batch(), "autograd"), "")
+    assert_as_in_torch(layer, batch())
 
 
-@needs_compiler
-def test_dropout_draws_what_torch_draws() -> None:
-    layer = make("tree cell", hidden_size=3, dropout=0.4)
-    one = TreeBatch.from_trees([Tree("f", [Tree("x"), Tree("y")])], layer.vocabulary)
-    found = []
-    for engine in ("native", "autograd"):
-        layer.engine = engine
-        torch.manual_seed(5)
-        found.append(layer(one).root)
-    torch.testing.assert_close(*found)
-
-
-@needs_compiler
-def test_dropout_has_its_rate_and_its_mean() -> None:
-    x = Tree("x")
-    vocabulary = Vocabulary(["x"], [("f", 2)])
-    many = TreeBatch.from_trees([Tree("f", [x, x])] * 4000, vocabulary, share_subtrees=False)
-    layer = TreeLSTM(3, vocabulary, dropout=0.5)
-    with torch.no_grad():
-        found = layer(many).root
-        with compile_steps(False):
-            expected = layer(many).root
-    for moment in (1, 2):
-        torch.testing.assert_close(found.pow(moment).mean(0), expected.pow(moment).mean(0), rtol=0.1, atol=0.01)
-
-
-@needs_compiler
-def test_it_is_used_where_it_can_be() -> None:
-    layer = make("tree lstm")
-    assert is_native(layer)
-    assert is_native(make("stack lstm no-pop normalize").float())
-    assert is_native(make("stack lstm queue"))
-    assert not is_native(make("stack rnn own")), "it has a product after its step"
-    assert not is_native(make("tree lstm").bfloat16())
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not is_native(layer.float())
-    with compile_steps(False):
-        assert not is_native(layer)
-
-
-@pytest.mark.parametrize("compiler", ["no-such-compiler"])
 def test_without_a_working_compiler_torch_runs_after_one_warning(
-    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_library: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_library: None
 ) -> None:
-    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     layer = make("stack lstm")
     with pytest.warns(RuntimeWarning, match="steps run uncompiled"):
@@ -158,44 +136,6 @@ def test_without_a_working_compiler_torch_runs_after_one_warning(
     expected = results(layer, batch(), "autograd")
     assert_same(found, expected, "first")
     assert_same(again, expected, "again")
-
-
-@pytest.mark.parametrize(
-    ("variable", "forced", "expected"),
-    [(None, None, True), ("1", None, True), ("0", None, False), ("0", True, True), ("1", False, False)],
-)
-def test_an_argument_goes_before_the_environment(
-    variable: str | None, forced: bool | None, expected: bool, monkeypatch: pytest.MonkeyPatch, no_library: None
-) -> None:
-    monkeypatch.setattr(compile_mode, "_has_compiler", lambda: True)
-    if variable is not None:
-        monkeypatch.setenv("TREEMEM_COMPILE", variable)
-    if forced is None:
-        assert compile_mode.native_wanted() == expected
-    else:
-        with compile_steps(forced):
-            assert compile_mode.native_wanted() == expected
-
-
-def test_an_unknown_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TREEMEM_COMPILE", "yes")
-    with pytest.raises(RecipeError, match="TREEMEM_COMPILE='yes'"):
-        compile_mode.native_wanted()
-
-
-@needs_compiler
-@pytest.mark.usefixtures("unset_memory_is_nan")
-def test_nodes_of_very_many_children_are_as_in_torch() -> None:
-    arity = 12_000
-    vocabulary = Vocabulary(["x", "y"], [("s", arity), ("s", 2)])
-    pair = Tree("s", [Tree("x"), Tree("y")])
-    wide = Tree("s", [pair, *[Tree("x"), Tree("y")] * (arity // 2 - 1), pair])
-    trees = TreeBatch.from_trees([wide] * 3, vocabulary, share_subtrees=False)
-    torch.manual_seed(0)
-    layer = StackTreeRNN(8, vocabulary, stack_size=3, max_arity=arity).double()
-    with torch_threads(2):
-        found = results(layer, trees, "auto")
-    assert_same(found, results(layer, trees, "autograd"), "")
 
 
 @needs_compiler

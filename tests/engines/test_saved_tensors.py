@@ -19,15 +19,17 @@ NAMES = [name for name in CASES if not name.startswith("head") and "decoding" no
 
 
 class Copies(saved_tensors_hooks):
-    """Saves copies. The tensors that were saved can then be overwritten: nobody may read them any more."""
+    """Saves copies that lie in memory in another way. What was saved is overwritten: nobody may read it any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, transposed: bool) -> None:
         self._saved: list[Tensor] = []
+        self._transposed = transposed
         super().__init__(self._copied, lambda copy: copy)
 
     def _copied(self, tensor: Tensor) -> Tensor:
         self._saved.append(tensor)
-        return tensor.detach().clone()
+        copy = tensor.detach().clone()
+        return copy.mT.contiguous().mT if self._transposed and copy.dim() > 1 else copy
 
     def spoil(self) -> None:
         for tensor in self._saved:
@@ -82,7 +84,8 @@ def test_gradients_do_not_depend_on_where_saved_tensors_are(name: str, compiled:
         torch.testing.assert_close(gradients(made(name, compiled), save_on_cpu()), expected, rtol=0, atol=1e-12)
         if name in ("Tree-LSTM, part by part", "TreeCell"):
             return  # they read parameters of the layer, where they are
-        torch.testing.assert_close(gradients(made(name, compiled), Copies()), expected, rtol=0, atol=1e-12)
+        copies = Copies(transposed="Transformer" not in name)  # torch's own attention reads these wrongly
+        torch.testing.assert_close(gradients(made(name, compiled), copies), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["Tree-LSTM", "Ordered Memory", "ON-LSTM", "CRvNN", "SPINN, gold transitions", "LSTM"])

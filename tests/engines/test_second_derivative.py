@@ -11,6 +11,7 @@ from device_cases import VOCABULARY as LABELS
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from tree_networks import NETWORKS, make
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem import Forest, TreeBatch
@@ -123,6 +124,20 @@ def test_a_second_derivative_is_right_or_refused(name: str) -> None:
         plain = plain or not all("compile_steps(False)" in each for each in refused)
         compiled = compiled and not any("compile_steps(False)" in each for each in refused)
     pytest.fail(f"no remedy worked: {refused}")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_those_of_tree_layers_under_autograd_are_those_of_differences(name: str) -> None:
+    layer = make(name, hidden_size=2, input_size=2, engine="autograd")
+    forest = random_forest(seed=2, num_trees=2, size=6, widest=3)
+    batch = TreeBatch.from_forest(forest, VOCABULARY, share_subtrees=False)
+    feat = torch.randn(batch.num_nodes, 2, dtype=torch.float64, requires_grad=True)
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+
+    def run(feat: Tensor, *values: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (batch, feat)).root
+
+    assert torch.autograd.gradgradcheck(run, (feat, *parameters), fast_mode=True)
 
 
 @needs_compiler

@@ -9,14 +9,16 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
 from treemem import native
-from treemem.errors import OutOfMemoryError, TreememError
+from treemem.errors import OutOfMemoryError, RecipeError, TreememError
 from treemem.native import compile_mode, native_library
+from treemem.ops import compile_steps
 
 pytestmark = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 SOURCE = Path(__file__).with_name("throwing.cpp")
@@ -164,3 +166,29 @@ def test_networks_live_on_with_too_little_memory() -> None:
     found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["OrderedMemory", "StackTreeRNN"]
+
+
+@pytest.mark.parametrize("name", ["gcc", "clang"])
+def test_only_gcc_gets_its_own_flags(name: str, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    macros = f"echo '#define __{name}__ 1'"
+    script(fresh, monkeypatch, f'case "$*" in *-dM*) {macros};; *) echo $* > {fresh}/flags; exit 1;; esac')
+    with pytest.warns(RuntimeWarning, match="steps run uncompiled"):
+        native_library(SOURCE, [torch.zeros(1)])
+    assert ("-fvect-cost-model" in (fresh / "flags").read_text()) == (name == "gcc")
+
+
+@pytest.mark.parametrize(
+    ("variable", "forced", "expected"),
+    [(None, None, True), ("1", None, True), ("0", None, False), ("0", True, True), ("1", False, False)],
+)
+def test_an_argument_goes_before_the_environment(
+    variable: str | None, forced: bool | None, expected: bool, monkeypatch: pytest.MonkeyPatch, fresh: Path
+) -> None:
+    monkeypatch.delenv("TREEMEM_COMPILE", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("TREEMEM_COMPILE", variable)
+    with nullcontext() if forced is None else compile_steps(forced):
+        assert compile_mode.native_wanted() == expected
+    monkeypatch.setenv("TREEMEM_COMPILE", "yes")
+    with pytest.raises(RecipeError, match="TREEMEM_COMPILE='yes'"):
+        compile_mode.native_wanted()
