@@ -101,9 +101,7 @@ def _run(options: Namespace) -> None:
 
 def _name_of(model: Model) -> str:
     """Return the task's name for the network, or its class."""
-    return next(
-        (name for name, config in model.task.networks.items() if config == model.network), model.network.network
-    )
+    return next((name for name, row in model.task.networks.items() if row == model.network), model.network.network)
 
 
 def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tuple[Task, Forest]:

@@ -120,15 +120,9 @@ def _published(task: type[Task]) -> list[str]:
     figures = {(figure.network, figure.split, figure.metric): figure for figure in task.published}
     rows = [["network", *(f"{split}: {metric}" for split, metric in columns)]]
     for network in dict.fromkeys(figure.network for figure in task.published):
-        of_network = [figures.get((network, *column)) for column in columns]
+        cells = [figures.get((network, *column)) for column in columns]
         rows.append(
-            [
-                network,
-                *(
-                    "" if figure is None else task.monitor.shown(figure.value, figure.deviation)
-                    for figure in of_network
-                ),
-            ]
+            [network, *("" if cell is None else task.monitor.shown(cell.value, cell.deviation) for cell in cells)]
         )
     sources = dict.fromkeys(figure.source for figure in task.published)
     return [*markdown_table(rows).splitlines(), f"from {'; '.join(sources)}"]

@@ -120,13 +120,11 @@ def _tables(task: Task, scores: dict[str, list[Score]], published: Sequence[Publ
     unit = " in %" if monitor.percent else ""
     table = accuracy_table(scores, shown, group=task.group, monitor=monitor, group_name=task.group_name)
     has_groups = any(
-        isinstance(score.group, int) and task.group_name(score.group)
-        for network_scores in scores.values()
-        for score in network_scores
+        isinstance(score.group, int) and task.group_name(score.group) for rows in scores.values() for score in rows
     )
     by = f", by {task.group}" if has_groups else ""
     parts = [f"Test: {monitor.metric}{unit}{by}{about}", table]
-    if any(network_scores[-1].f1 is not None for network_scores in scores.values()):
+    if any(rows[-1].f1 is not None for rows in scores.values()):
         in_parentheses = any(figure.network in scores and figure.metric in OVERALL_METRICS for figure in published)
         about = ", published figures in parentheses" if in_parentheses else ""
         parts += [f"Test, all: %{about}", overall_table(scores, published)]

@@ -64,8 +64,8 @@ def _run_level(cell: Any, maps: Any, level: Level, children: State, x: torch.Ten
     edge = 0
     for arity, group in groupby(level.segments, lambda segment: segment.arity):
         segments = list(group)
-        for run_segments in [[segment] for segment in segments] if maps is None else [segments]:
-            begin, end = run_segments[0].begin, run_segments[-1].end
+        for run in [[part] for part in segments] if maps is None else [segments]:
+            begin, end = run[0].begin, run[-1].end
             rows = end - begin
             below = children
             if rows < _size(level):
@@ -74,12 +74,10 @@ def _run_level(cell: Any, maps: Any, level: Level, children: State, x: torch.Ten
             own_x = None if x is None else x[begin - level.begin : end - level.begin]
             edge += rows * arity
             if maps is None:
-                states = cell(below, own_x, run_segments[0].kind)
+                states = cell(below, own_x, run[0].kind)
             else:
-                states = cell.forward_kinds(
-                    below, own_x, [(segment.end - segment.begin, segment.kind) for segment in run_segments], maps
-                )
-            parts.append(checked_state(states, leaves, rows, cell, f"forward(..., {run_segments[0].kind})"))
+                states = cell.forward_kinds(below, own_x, [(part.end - part.begin, part.kind) for part in run], maps)
+            parts.append(checked_state(states, leaves, rows, cell, f"forward(..., {run[0].kind})"))
     return {name: _joined([part[name] for part in parts]) for name in leaves}
 
 
@@ -127,9 +125,7 @@ def _routes(schedule: Schedule) -> list[_Route]:
 def _find_routes(schedule: Schedule) -> list[_Route]:
     child = schedule.child_of_rows()
     begins = np.array([level.begin for level in schedule.levels])
-    edges = [
-        sum((segment.end - segment.begin) * segment.arity for segment in level.segments) for level in schedule.levels
-    ]
+    edges = [sum((part.end - part.begin) * part.arity for part in level.segments) for level in schedule.levels]
     target = np.repeat(np.arange(len(edges)), edges)
     source = np.searchsorted(begins, child, side="right") - 1
     by_source = np.lexsort((target, source))

@@ -79,11 +79,7 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     if any(module._forward_hooks or module._forward_pre_hooks for module in plain_cell.modules()):
         raise NotNative(f"{cell_name(cell)} has forward hooks, which would not fire")
     is_split = callable(getattr(plain_cell, "step", None))
-    given = [
-        segment
-        for segment in schedule.leaf_segments
-        if segment.kind == GIVEN or not (is_split and leaf_products(split))
-    ]
+    given = [part for part in schedule.leaf_segments if part.kind == GIVEN or not (is_split and leaf_products(split))]
     of_leaves = leaf_inputs if len(given) < len(schedule.leaf_segments) else None
     read = (of_leaves, inner_inputs if isinstance(inner_inputs, torch.Tensor) else None)
     check_native([*(tensor for tensor in read if tensor is not None), *plain_cell.parameters()])
@@ -188,14 +184,8 @@ class _Tensors(NamedTuple):
 def _kinds(cell: Any, schedule: Schedule) -> dict[int, list[int]]:
     """The kinds of the rows that take a step, by arity; both in ascending order."""
     runs_leaves = callable(getattr(cell, "step", None)) and bool(leaf_products(cell))
-    segments = [segment for level in schedule.levels for segment in level.segments]
-    pairs = sorted(
-        {
-            (segment.arity, segment.kind)
-            for segment in segments
-            if segment.arity or (runs_leaves and segment.kind != GIVEN)
-        }
-    )
+    segments = [part for level in schedule.levels for part in level.segments]
+    pairs = sorted({(part.arity, part.kind) for part in segments if part.arity or (runs_leaves and part.kind != GIVEN)})
     return {arity: [kind for of_arity, kind in pairs if of_arity == arity] for arity, _ in pairs}
 
 

@@ -148,19 +148,17 @@ def _checked_examples(
     """Return the examples of a forest, with ``labels`` if they are given."""
     if not len(forest):
         raise RecipeError("there are no examples; give at least one")
-    examples = task.examples_to_predict(forest)
-    if len(examples) > checked_count("most", most):
-        raise RecipeError(
-            f"{len(examples)} examples are more than {most}; choose some of them, or set most={len(examples)}"
-        )
-    if ids is not None and len(ids) != len(examples):
-        raise RecipeError(f"{len(ids)} ids for {len(examples)} examples; give one for each")
+    data = task.examples_to_predict(forest)
+    if len(data) > checked_count("most", most):
+        raise RecipeError(f"{len(data)} examples are more than {most}; choose some of them, or set most={len(data)}")
+    if ids is not None and len(ids) != len(data):
+        raise RecipeError(f"{len(ids)} ids for {len(data)} examples; give one for each")
     if labels is None:
-        return examples
+        return data
     given = np.asarray(labels)
-    if given.shape != (len(examples),):
-        raise RecipeError(f"labels have the shape {list(given.shape)}; give one for each of {len(examples)} examples")
-    label = np.repeat(given, len(forest) // len(examples))
+    if given.shape != (len(data),):
+        raise RecipeError(f"labels have the shape {list(given.shape)}; give one for each of {len(data)} examples")
+    label = np.repeat(given, len(forest) // len(data))
     return task.examples_to_predict(forest.with_data(tree_data={**forest.tree_data, "label": label}))
 
 
@@ -180,22 +178,20 @@ def _texts(task: Task, forest: Forest, examples: Examples) -> list[str]:
     return ["\t".join(words[first : first + per_example]) for first in range(0, len(words), per_example)]
 
 
-def _answers(model: Model, examples: Examples, kept: Any) -> list[dict[str, Any]]:
+def _answers(model: Model, data: Examples, kept: Any) -> list[dict[str, Any]]:
     """Return the answer to each example, and whether it is correct."""
     task = model.task
-    correct = task.correct(kept, examples.targets)
+    correct = task.correct(kept, data.targets)
     if isinstance(task, ClassificationTask):
         answers = _class_answers(
-            model.probabilities(kept, examples.targets), task.class_names, examples.targets["label"].tolist()
+            model.probabilities(kept, data.targets), task.class_names, data.targets["label"].tolist()
         )
     else:
-        labels = task.known_answers(examples) or [None] * len(examples)
-        answers = [
-            _other_answer(*said, label) for said, label in zip(model.answers(kept, examples), labels, strict=True)
-        ]
+        labels = task.known_answers(data) or [None] * len(data)
+        answers = [_other_answer(*said, label) for said, label in zip(model.answers(kept, data), labels, strict=True)]
     for number, answer in enumerate(answers):
         output, is_number = kept[number], answer["prediction"] != _NOT_A_NUMBER
-        is_known = correct is not None and examples.labelled[number]
+        is_known = correct is not None and data.labelled[number]
         answer["correct"] = correct is not None and bool(correct[number]) and is_number if is_known else None
         numbers = output.double().flatten().tolist() if isinstance(output, Tensor) else []
         answer["outputs"] = [shown(value) for value in numbers]

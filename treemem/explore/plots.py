@@ -64,8 +64,8 @@ def plot_accuracy(
     }
     axes = figure.add_subplot()
     beside_published: set[int] = set()
-    for network, network_scores in scores.items():
-        points = sorted((score.group, score) for score in network_scores if isinstance(score.group, int))
+    for network, rows in scores.items():
+        points = sorted((score.group, score) for score in rows if isinstance(score.group, int))
         groups = [name for name, _ in points]
         errors = [score.deviation or 0.0 for _, score in points]
         several = any(score.deviation is not None for _, score in points)
@@ -81,7 +81,7 @@ def plot_accuracy(
             beside_published.update(groups)
     parts = scored_alike(scores)
     for part in parts:
-        by_group = {score.group: score.majority for network_scores in part.values() for score in network_scores}
+        by_group = {score.group: score.majority for rows in part.values() for score in rows}
         majority = [(name, value) for name, value in by_group.items() if isinstance(name, int) and value is not None]
         label = baseline if len(parts) == 1 else f"{baseline}, {', '.join(part)}"
         if majority:

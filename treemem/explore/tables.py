@@ -60,19 +60,19 @@ def accuracy_table(
 def scored_alike(scores: Mapping[str, Sequence[Score]]) -> list[dict[str, Sequence[Score]]]:
     """Return the networks in parts that were scored on the same examples, as far as counts and majorities tell."""
     parts: list[dict[str, Sequence[Score]]] = []
-    for network, network_scores in scores.items():
-        part = next((part for part in parts if _fit_together(network_scores, _columns(part))), None)
+    for network, rows in scores.items():
+        part = next((part for part in parts if _fit_together(rows, _columns(part))), None)
         if part is None:
             parts.append(part := {})
-        part[network] = network_scores
+        part[network] = rows
     return parts
 
 
-def _fit_together(network_scores: Sequence[Score], others: Mapping[int | str, Score]) -> bool:
+def _fit_together(rows: Sequence[Score], others: Mapping[int | str, Score]) -> bool:
     def examples(score: Score) -> tuple[int, str]:
         return score.examples, percent_of(score.majority)
 
-    return all(examples(score) == examples(others.get(score.group, score)) for score in network_scores)
+    return all(examples(score) == examples(others.get(score.group, score)) for score in rows)
 
 
 def overall_table(
@@ -101,7 +101,7 @@ def overall_table(
 
 def _columns(scores: Mapping[str, Sequence[Score]]) -> dict[int | str, Score]:
     """Return a score of each group, in the order of the groups, "all" last."""
-    by_group = {score.group: score for network_scores in scores.values() for score in network_scores}
+    by_group = {score.group: score for rows in scores.values() for score in rows}
     return {name: by_group[name] for name in sorted(by_group, key=lambda name: (isinstance(name, str), name))}
 
 

@@ -112,7 +112,5 @@ def reliability(probabilities: NDArray[np.float64], labels: NDArray[Any], *, num
         count = int(chosen.sum())
         means = (float(confidence[chosen].mean()), float(correct[chosen].mean())) if count else (math.nan, math.nan)
         bins.append(ReliabilityBin(number / num_bins, (number + 1) / num_bins, count, *means))
-    error = sum(
-        interval.examples * abs(interval.confidence - interval.accuracy) for interval in bins if interval.examples
-    ) / len(labels)
+    error = sum(bar.examples * abs(bar.confidence - bar.accuracy) for bar in bins if bar.examples) / len(labels)
     return Reliability(bins, error)

@@ -33,20 +33,18 @@ class NetworkConfig:
         """The same network with some options changed."""
         return NetworkConfig(self.network, {**self.options, **options})
 
-    def constructor(
-        self, more_networks: Mapping[str, Callable[..., nn.Module]] | None = None
-    ) -> Callable[..., nn.Module]:
+    def constructor(self, more: Mapping[str, Callable[..., nn.Module]] | None = None) -> Callable[..., nn.Module]:
         """What makes the network; ``own`` are classes by name that count before the registered ones.
 
         Raises:
             RecipeError: a name that is not registered.
         """
-        return (more_networks or {}).get(self.network) or NETWORKS.find(self.network)
+        return (more or {}).get(self.network) or NETWORKS.find(self.network)
 
     def build(
         self,
         vocabulary: Vocabulary,
-        more_networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+        more: Mapping[str, Callable[..., nn.Module]] | None = None,
         *,
         form: TokenForm | None = None,
     ) -> nn.Module:
@@ -54,13 +52,13 @@ class NetworkConfig:
 
         Args:
             vocabulary: the labels that it knows.
-            more_networks: classes by name that count before the registered ones.
+            more: classes by name that count before the registered ones.
             form: how it reads trees as tokens, where it does so and its options do not say.
 
         Raises:
             RecipeError: a name that is not registered, or an option that the network does not have or take.
         """
-        network_class = self.constructor(more_networks)
+        network_class = self.constructor(more)
         known = [name for name in inspect.signature(network_class).parameters if name != "vocabulary"]
         for name in self.options:
             if name not in known:
@@ -99,11 +97,7 @@ def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
     """
     rows: dict[str, str | tuple[str, dict[str, Any]]] = {}
     for wing in _WINGS:
-        of_wing = dict(
-            row
-            for _, rows_of_folder in folder_constants(f"{__name__}.{wing}", "ROWS")
-            for row in rows_of_folder.items()
-        )
+        of_wing = dict(row for _, table in folder_constants(f"{__name__}.{wing}", "ROWS") for row in table.items())
         rows |= {name: of_wing[name] for name in sorted(of_wing)}
     rows |= {name: name for name in NETWORKS.installed_names()}
     pairs = {name: (row, {}) if isinstance(row, str) else row for name, row in rows.items()}

@@ -33,18 +33,12 @@ class RecordedOptions:
         """
         super().__init_subclass__(**options)
         _, *parameters = inspect.signature(cls.__init__).parameters.values()
-        named = {
-            parameter.name: parameter
-            for parameter in parameters
-            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        }
+        named = {item.name: item for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)}
         if len(named) < len(parameters):
             handed_on = cls.__signature__.parameters
-            by_name = {name: parameter.replace(kind=parameter.KEYWORD_ONLY) for name, parameter in handed_on.items()}
-            named |= {
-                name: parameter for name, parameter in (by_name if named else handed_on).items() if name not in named
-            }
-        cls.__signature__ = inspect.Signature([parameter for name, parameter in named.items() if name not in without])
+            by_name = {name: item.replace(kind=item.KEYWORD_ONLY) for name, item in handed_on.items()}
+            named |= {name: item for name, item in (by_name if named else handed_on).items() if name not in named}
+        cls.__signature__ = inspect.Signature([item for name, item in named.items() if name not in without])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Record the arguments that there are; copying and unpickling give none."""

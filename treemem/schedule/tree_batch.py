@@ -189,12 +189,10 @@ class TreeBatch:
             VocabularyError: the vocabulary does not have a label, or not with this number of children; a number leaf
                 without a finite value, or a value at another node.
         """
-        schedule, local_graph = schedule_of_dgl(
-            graph, vocabulary, labels=labels, allow_several_parents=allow_several_parents
-        )
+        schedule, local = schedule_of_dgl(graph, vocabulary, labels=labels, allow_several_parents=allow_several_parents)
         if not any_number_of_trees:
             check_trees_of_graphs(graphs_begin(graph), read_edges(graph).source, trees_per_example)
-        return cls(schedule, vocabulary, trees_per_example=trees_per_example, graph=local_graph)
+        return cls(schedule, vocabulary, trees_per_example=trees_per_example, graph=local)
 
     @classmethod
     def from_pyg(

@@ -100,12 +100,10 @@ def _with_values(tree: Tree, number: str) -> Tree:
     labels, values = [], []
     for node in nodes:
         value = node.value
-        number_match = None if node.children or value is not None else _NUMBER_LABEL.fullmatch(node.label)
-        if number_match is not None:
-            value = float(number_match[1]) if number_match[1] else float(number_match[2]) / float(number_match[3] or 1)
-        labels.append(
-            number if number_match is not None or (value is not None and node.label == NUMBER) else node.label
-        )
+        match = None if node.children or value is not None else _NUMBER_LABEL.fullmatch(node.label)
+        if match is not None:
+            value = float(match[1]) if match[1] else float(match[2]) / float(match[3] or 1)
+        labels.append(number if match is not None or (value is not None and node.label == NUMBER) else node.label)
         values.append(value)
     return tree_from_postorder(labels, [node.arity for node in nodes], values)
 

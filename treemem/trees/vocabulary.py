@@ -91,15 +91,9 @@ class Vocabulary:
             raise VocabularyError(f"leaves must be several labels, not the string {leaves!r}")
         self.leaves = tuple(leaves)
         given = list(functions)
-        for function in given:
-            if not (
-                isinstance(function, (tuple, list))
-                and len(function) == 2
-                and isinstance(function[1], (int, np.integer))
-            ):
-                raise VocabularyError(
-                    f"functions are labels with numbers of children, as ('f', 2), not {shown(function)}"
-                )
+        for pair in given:
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[1], (int, np.integer))):
+                raise VocabularyError(f"functions are labels with numbers of children, as ('f', 2), not {shown(pair)}")
         self.functions = tuple((label, int(arity)) for label, arity in given)
         self.kinds_by = kinds
         self.number = number

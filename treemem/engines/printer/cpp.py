@@ -25,9 +25,7 @@ def cpp_source(step: StepProgram, gathers: Sequence[StepProgram] = ()) -> str:
     lines = ["// Printed from the formula of a cell.", "", '#include "step.h"', ""]
     for name, function in functions.items():
         lines += [*function.definition(name), "", f"EXPORT({name})", ""]
-    return "\n".join(
-        [*lines, f"SCRATCH({max(printed_function.saved_vectors for printed_function in functions.values())})", ""]
-    )
+    return "\n".join([*lines, f"SCRATCH({max(program.saved_vectors for program in functions.values())})", ""])
 
 
 def cpp_macro(macro: str, step: StepProgram) -> str:
@@ -95,11 +93,9 @@ class _Function:
     def _loop(self, loop: Loop, stores: list[tuple[Place, Node]]) -> None:
         clauses = []
         for op, clause in (("sum", "+"), ("largest", "max")):
-            names = ", ".join(f"s{reduction.number}" for reduction in loop.reductions if reduction.op == op)
+            names = ", ".join(f"s{fold.number}" for fold in loop.reductions if fold.op == op)
             if names:
-                self._lines += [
-                    f"T s{reduction.number} = {_START[op]};" for reduction in loop.reductions if reduction.op == op
-                ]
+                self._lines += [f"T s{fold.number} = {_START[op]};" for fold in loop.reductions if fold.op == op]
                 clauses.append(f"reduction({clause} : {names})")
         self._lines += [f"PRAGMA(omp simd {' '.join(clauses)})", "for (int64_t i = 0; i < D; ++i) {"]
         first = len(self._lines)
@@ -109,11 +105,11 @@ class _Function:
         self._overwritten = {_memory(place) for place, _ in stores if place.base.startswith("d_product")}
         for node in loop.vectors:
             self._vector(node, loop, node in pending)
-            for reduction in loop.reductions:
-                if reduction.operands[0] is node:
-                    name, value = f"s{reduction.number}", self._text[node]
+            for fold in loop.reductions:
+                if fold.operands[0] is node:
+                    name, value = f"s{fold.number}", self._text[node]
                     self._lines.append(
-                        f"{name} += {value};" if reduction.op == "sum" else f"{name} = larger({name}, {value});"
+                        f"{name} += {value};" if fold.op == "sum" else f"{name} = larger({name}, {value});"
                     )
         # What is read is in variables by now, so that the order of stores does not matter.
         for node, places in pending.items():

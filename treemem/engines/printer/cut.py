@@ -240,10 +240,7 @@ class _Cutting:
             return self._formula(learned, groups, widths, None if at is None else groups[at][0])
 
         printed_cell = printed(type(self._cell).__name__, formula, shape, sizes, learned)
-        maps = [
-            linear_map if at in learning else linear_map.without_gradient()
-            for at, (linear_map, _) in enumerate(products)
-        ]
+        maps = [linear if at in learning else linear.without_gradient() for at, (linear, _) in enumerate(products)]
         return CutCell(printed_cell, tuple(tuple(maps[index] for index in group) for group in groups))
 
     def _explore(self) -> tuple[_Products, list[Any]]:

@@ -60,11 +60,7 @@ def loops_of(stored: dict[Place, Node]) -> list[Loop]:
     for at in range(last, -1, -1):
         loop = loops[at]
         loop.saved = [kept for kept in saved if stage[kept] == at and kept.op not in OVER]
-        roots = [
-            *(node for _, node in loop.stores),
-            *(reduction.operands[0] for reduction in loop.reductions),
-            *loop.saved,
-        ]
+        roots = [*(node for _, node in loop.stores), *(fold.operands[0] for fold in loop.reductions), *loop.saved]
         loop.vectors, read = _vectors(roots, stage, at)
         saved |= dict.fromkeys([*read, *(fold.operands[0] for fold in loop.running if fold.operands[0].op != "load")])
     return loops

@@ -104,9 +104,7 @@ def printed(
         of_inputs.append((sum(parts[:first]), function_of_features(alone, parts[first:], shape)))
         for number, node in enumerate(gather.forward.values()):
             is_pure &= ("mask" if number % len(parts) >= first else "features") not in bases_read([node])
-    read = bases_read(
-        node for function in gathers for node in (*function.forward.values(), *function.backward.values())
-    )
+    read = bases_read(node for pair in gathers for node in (*pair.forward.values(), *pair.backward.values()))
     is_read = [f"product{at}" in read for at in range(len(names))]
     step = trace_step(formula(None), replace(shape, kept_products=[*compress(names, is_read)]))
     is_pure &= "features" not in bases_read((*step.forward.values(), *step.backward.values()))

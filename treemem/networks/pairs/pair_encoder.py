@@ -107,11 +107,9 @@ class PairEncoder(SequenceEncoder):
         inputs = functional.dropout(inputs, self.dropout, self.training)
         longest = inputs.shape[1]
         sides = [Side(inputs[side::2, : _most(lengths[side::2])], lengths[side::2]) for side in (0, 1)]
-        output = self.run(*sides)
-        encoding = functional.dropout(output.encoding, self.dropout, self.training).to(inputs.dtype)
-        padded = [
-            functional.pad(values, (0, 0, 0, longest - values.shape[1])) for values in (output.first, output.second)
-        ]
+        ran = self.run(*sides)
+        encoding = functional.dropout(ran.encoding, self.dropout, self.training).to(inputs.dtype)
+        padded = [functional.pad(values, (0, 0, 0, longest - values.shape[1])) for values in (ran.first, ran.second)]
         outputs = torch.stack(padded, 1).flatten(0, 2)
         source = pair_source(lengths, longest)
         is_word = (source >= 0) & (source < len(outputs))
@@ -119,8 +117,8 @@ class PairEncoder(SequenceEncoder):
         bank = torch.cat([outputs, outputs.new_zeros(1, self.hidden_size)])
         together = bank.index_select(0, place.flatten()).unflatten(0, place.shape) * kept[..., None]
         traced = {}
-        if trace and output.attention is not None:
-            traced["attention"] = _at_positions(output.attention.detach(), lengths, source.shape[1])
+        if trace and ran.attention is not None:
+            traced["attention"] = _at_positions(ran.attention.detach(), lengths, source.shape[1])
         return SequenceOutput(encoding, together, traced)
 
     @abstractmethod

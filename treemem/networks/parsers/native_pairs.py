@@ -116,9 +116,7 @@ class NativePairs(NamedTuple):
         """
         gates, states = self.tensors.gates, self.tensors.states
         d_scores, d_pairs = gates.new_zeros(len(gates)), torch.zeros_like(states[-len(gates) :])
-        compositions, of_scores = (
-            None if gradient is None else gradient.contiguous() for gradient in (d_compositions, of_score)
-        )
+        compositions, of_scores = (None if grad is None else grad.contiguous() for grad in (d_compositions, of_score))
         gradients = _GRADIENTS(
             states=d_states, compositions=compositions, of_score=of_scores, scores=d_scores, pairs=d_pairs
         )

@@ -36,14 +36,14 @@ def root_states(
     names: list[str] = []
     handed_on: list[Sequence[torch.Tensor]] = []
     for part in cut.parts:
-        part_schedule, rows = part.schedule.to(device), to_device(part.handed_on, device)
+        order, rows = part.schedule.to(device), to_device(part.handed_on, device)
 
         def run_part(
-            *given: torch.Tensor, part_schedule: Schedule = part_schedule, rows: torch.Tensor = rows
+            *given: torch.Tensor, order: Schedule = order, rows: torch.Tensor = rows
         ) -> Sequence[torch.Tensor]:
             if _versions(learned()) != before:
                 raise RuntimeError("the weights have changed since the trees were run; change them after backward()")
-            states = run(part_schedule, dict(zip(names, given, strict=True)) if given else {})
+            states = run(order, dict(zip(names, given, strict=True)) if given else {})
             if not names:
                 names.extend(states)
             return [states[name].index_select(0, rows) for name in names]

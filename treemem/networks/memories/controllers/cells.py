@@ -319,12 +319,9 @@ def _run_packed(
         GraphError: states of another number of sequences.
     """
     batch, time = inputs.shape[:2]
-    if any(len(tensor) != batch for tensor in of_each):
-        raise GraphError(f"{batch} sequences need as many states, not {[len(tensor) for tensor in of_each]}")
-    inputs, *of_each = (
-        inputs.to(dtype),
-        *(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in of_each),
-    )
+    if any(len(rows) != batch for rows in of_each):
+        raise GraphError(f"{batch} sequences need as many states, not {[len(rows) for rows in of_each]}")
+    inputs, *of_each = (inputs.to(dtype), *(rows.to(dtype) if rows.is_floating_point() else rows for rows in of_each))
     with torch.autocast(inputs.device.type, enabled=False):
         if lengths is not None:
             return run_packed(kernel, inputs, lengths, of_each)

@@ -305,7 +305,7 @@ class _Run(NativeRun):
             blocks[:, products:] = bias[products:]
         last = [tensor.clone(memory_format=torch.contiguous_format) for tensor in (hidden, cell, read)]
         given = (of_state, of_read, of_control, control_bias, hidden, cell, read)
-        of_run, of_memory = _Tensors._make([*given, *last, blocks, *made]), tensors[10:]
+        run, of_memory = _Tensors._make([*given, *last, blocks, *made]), tensors[10:]
         fields, results = memory.begin(of_memory, sizes, self._keeps)
         of_fields = {name: value for name, value in fields.items() if isinstance(value, torch.Tensor)}
         row_sizes = [tensor[0].numel() for tensor in of_fields.values() if tensor.dim() > 1 and len(tensor)]
@@ -328,13 +328,11 @@ class _Run(NativeRun):
         }
         self._num_tensors = len(of_memory)
         memory.tensors = ()  # those that are needed are saved
-        self._call("forward", numbers, of_run, fields)
+        self._call("forward", numbers, run, fields)
         kept = [None if any(tensor is result for result in results) else tensor for tensor in of_fields.values()]
         self._fields, self._names = {**fields, **dict.fromkeys(of_fields)}, [*of_fields]
-        of_run = of_run._replace(
-            hidden_after=None, cell_after=None, read_after=None
-        )  # the backward pass does not read them
-        return [made[0], made[3], *last, *results], [inputs, of_input, numbers, *of_run, *of_memory, *kept]
+        run = run._replace(hidden_after=None, cell_after=None, read_after=None)  # the backward pass does not read them
+        return [made[0], made[3], *last, *results], [inputs, of_input, numbers, *run, *of_memory, *kept]
 
     def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
         """The gradients of all tensors that have one."""
@@ -342,16 +340,14 @@ class _Run(NativeRun):
         inputs, of_input, numbers, *others = kept
         d_states, d_reads, *d_others = gradients
         count = len(_Tensors._fields)
-        of_run, others = _Tensors._make(others[:count]), others[count:]
+        run, others = _Tensors._make(others[:count]), others[count:]
         tensors, of_fields = others[: self._num_tensors], others[self._num_tensors :]
         fields = {**self._fields, **dict(zip(self._names, of_fields, strict=True))}
         with torch.autocast("cpu", enabled=False):
-            d_states, d_reads = (
-                None if gradient is None else gradient.contiguous() for gradient in (d_states, d_reads)
-            )
-            firsts = (of_run.hidden, of_run.cell, of_run.read)
+            d_states, d_reads = (None if grad is None else grad.contiguous() for grad in (d_states, d_reads))
+            firsts = (run.hidden, run.cell, run.read)
             d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
-            d_blocks, d_controls = torch.empty_like(of_run.blocks), torch.empty_like(of_run.controls)
+            d_blocks, d_controls = torch.empty_like(run.blocks), torch.empty_like(run.controls)
             of_memory = [*starmap(own_gradient, zip_longest(d_others[3:], tensors))]
             of_source = self._memory.source.gradients
             d_hidden, d_cell, d_read = d_firsts
@@ -367,27 +363,27 @@ class _Run(NativeRun):
             self._call(
                 "backward",
                 numbers,
-                of_run,
+                run,
                 fields,
                 filled,
                 of_source(**dict(zip(of_source.names, of_memory, strict=True))),
             )
             to_input = d_blocks[:, : len(of_input)]
-            to_state = d_blocks[:, of_run.blocks.shape[1] - len(of_run.of_state) :]
+            to_state = d_blocks[:, run.blocks.shape[1] - len(run.of_state) :]
             return [
                 to_input @ of_input if len(of_input) else d_controls,
                 *d_firsts,
                 *(to_input.t() @ inputs, d_blocks.sum(0)),
-                to_state.t() @ of_step_before(of_run.hidden, of_run.states, self._sizes),
-                to_input.t() @ of_step_before(of_run.read, of_run.reads, self._sizes),
-                *(d_controls.t() @ of_run.states, d_controls.sum(0)),
+                to_state.t() @ of_step_before(run.hidden, run.states, self._sizes),
+                to_input.t() @ of_step_before(run.read, run.reads, self._sizes),
+                *(d_controls.t() @ run.states, d_controls.sum(0)),
                 *of_memory,
             ]
 
-    def _call(self, name: str, numbers: torch.Tensor, of_run: Any, fields: Mapping[str, Any], *gradients: Any) -> None:
+    def _call(self, name: str, numbers: torch.Tensor, run: Any, fields: Mapping[str, Any], *gradients: Any) -> None:
         """Call C++ with what the run and the memory have."""
         sizes, tokens, shares = numbers.tensor_split([len(self._sizes), 2 * len(self._sizes)])
-        problem = _PROBLEM(**self._numbers, sizes=sizes, tokens=tokens, shares=shares, **of_run._asdict())
+        problem = _PROBLEM(**self._numbers, sizes=sizes, tokens=tokens, shares=shares, **run._asdict())
         getattr(self._library, name)(problem, self._memory.source.fields(**fields), *gradients)
 
 

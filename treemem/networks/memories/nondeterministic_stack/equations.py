@@ -101,11 +101,8 @@ def naive_readings(
             total = torch.cat([total, never.expand(-1, missing, -1, -1, -1, -1)], 1)
             top = torch.cat([top, top.new_zeros(batch, missing, *top.shape[2:])], 1)
             terms.append((total, top))
-        total, top = _sum(
-            torch.stack([log_total for log_total, _ in terms]),
-            torch.stack([mean_vector for _, mean_vector in terms]),
-            (0,),
-        )
+        totals, tops = zip(*terms, strict=True)
+        total, top = _sum(torch.stack(totals), torch.stack(tops), (0,))
         pushed = value[:, step, None, None, None, None, None].expand(-1, 1, *push.shape[2:], -1)
         weights.append(torch.cat([total, push[:, step, None]], 1))
         vectors.append(torch.cat([top, pushed], 1))

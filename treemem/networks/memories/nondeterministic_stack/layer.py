@@ -83,11 +83,10 @@ class NondeterministicStack(Memory):
         """
         batch, pairs = len(state.log_probability), self.states * self.symbols
         shapes = {control.names[0]: [batch, control.size] for control in self.controls(self._size(state))}
-        if [[*action.shape] for action in actions] != [*shapes.values()]:
+        given = [[*action.shape] for action in actions]
+        if given != [*shapes.values()]:
             expected = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            raise GraphError(
-                f"this memory takes {expected}, not {', '.join(str([*action.shape]) for action in actions)}"
-            )
+            raise GraphError(f"this memory takes {expected}, not {', '.join(map(str, given))}")
         value = actions[0] if self.vectors else actions[0].new_zeros(batch, 0)
         weights = torch.cat([action.unflatten(1, (pairs, action.shape[1] // pairs)) for action in actions[-3:]], 2)
         if self.normalized:

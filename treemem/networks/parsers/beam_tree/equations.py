@@ -115,15 +115,12 @@ def _composed(candidate: _Candidate) -> Beam:
 
 def _mean_beam(candidates: list[_Candidate]) -> Beam:
     """The soft beam of OneSoft: means of nodes, compositions and choices, each by itself, and then the composition."""
-    weight = torch.stack([candidate.total for candidate in candidates]).softmax(0)
-    nodes = torch.stack([candidate.beam.nodes for candidate in candidates])
-    composed = torch.stack([candidate.composed for candidate in candidates])
-    chosen = functional.one_hot(torch.tensor([candidate.place for candidate in candidates]), composed.shape[1]).to(
-        weight
-    )
+    beams, places, totals, compositions = zip(*candidates, strict=True)
+    total, nodes, composed = torch.stack(totals), torch.stack([beam.nodes for beam in beams]), torch.stack(compositions)
+    weight = total.softmax(0)
+    chosen = functional.one_hot(torch.tensor(places), composed.shape[1]).to(weight)
     mean_nodes, mean_composed = (torch.einsum("c,cnd->nd", weight, values) for values in (nodes, composed))
     mean_chosen = torch.einsum("c,cn->n", weight, chosen)[:, None]
     until = mean_chosen.cumsum(0)
     mixed = mean_chosen * mean_composed + (1 - until) * mean_nodes[:-1] + (until - mean_chosen) * mean_nodes[1:]
-    total = (weight * torch.stack([candidate.total for candidate in candidates])).sum()
-    return Beam(mixed, total, [], list(range(len(mixed))))
+    return Beam(mixed, (weight * total).sum(), [], list(range(len(mixed))))

@@ -43,30 +43,25 @@ class Needed(NamedTuple):
     beams: torch.Tensor
 
 
-def needed(search_result: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
+def needed(result: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
     """Return what the last beams of a search depend on.
 
     The host waits for the device once.
 
     Args:
-        search_result: of the search.
+        result: of the search.
         lengths: int64 ``[sequences]``, on the CPU.
         by_children: whether pairs are scored by their children.
     """
-    parts = [tensor for step in search_result.steps for tensor in (step.pairs, step.parent, step.place)]
-    parts += [
-        search_result.children,
-        search_result.pairs,
-        search_result.roots,
-        (search_result.totals != -torch.inf).long(),
-    ]
+    parts = [tensor for step in result.steps for tensor in (step.pairs, step.parent, step.place)]
+    parts += [result.children, result.pairs, result.roots, (result.totals != -torch.inf).long()]
     children, all_pairs, roots, beam_numbers, *of_steps = _on_cpu([*parts[-4:], *parts[:-4]])
     steps: list[tuple[Integers, ...]] = list(zip(of_steps[0::3], of_steps[1::3], of_steps[2::3], strict=True))
     is_beam = beam_numbers.astype(bool)
     groups, lineage = _groups(steps, lengths.numpy(), is_beam)
 
-    num_leaves = len(search_result.states) - len(children)
-    wanted = np.zeros(len(search_result.states), bool)
+    num_leaves = len(result.states) - len(children)
+    wanted = np.zeros(len(result.states), bool)
     scored = np.zeros(len(all_pairs), bool)
     scored[groups[groups >= 0]] = True
     wanted[roots[is_beam]] = True
@@ -74,7 +69,7 @@ def needed(search_result: Search, lengths: torch.Tensor, by_children: bool) -> N
         wanted[all_pairs[scored]] = True
     else:
         wanted[num_leaves:][scored] = True
-    bounds = sorted({0, *(step.first_node - num_leaves for step in search_result.steps), len(children)})
+    bounds = sorted({0, *(step.first_node - num_leaves for step in result.steps), len(children)})
     for begin, end in reversed(list(pairwise(bounds))):
         wanted[children[begin:end][wanted[num_leaves + begin : num_leaves + end]]] = True
 
@@ -98,8 +93,8 @@ def needed(search_result: Search, lengths: torch.Tensor, by_children: bool) -> N
         row[num_leaves + pairs] if not by_children else np.zeros(0, np.int64),
         *(number_of_pair[groups], lineage, row[np.where(is_beam, roots, roots[:, :1])], beams),
     ]
-    tensors = to_device_together([torch.from_numpy(array) for array in arrays], search_result.states.device)
-    return Needed(schedule.to(search_result.states.device), *tensors)
+    tensors = to_device_together([torch.from_numpy(array) for array in arrays], result.states.device)
+    return Needed(schedule.to(result.states.device), *tensors)
 
 
 def _groups(steps: list[tuple[Integers, ...]], lengths: Integers, is_beam: NDArray[np.bool_]) -> tuple[Integers, ...]:
@@ -118,15 +113,13 @@ def _groups(steps: list[tuple[Integers, ...]], lengths: Integers, is_beam: NDArr
         alive = np.zeros(pairs.shape[:2], bool)
         sequence, new = np.nonzero(after)
         alive[sequence, parent[sequence, new]] = True
-        num_pairs = lengths[:active] - 1 - number  # pairs of each sequence
-        chooses = alive & (num_pairs > 1)[:, None]
+        count = lengths[:active] - 1 - number  # pairs of each sequence
+        chooses = alive & (count > 1)[:, None]
         group_of = np.full(alive.shape, -1)
         group_of[chooses] = first + np.arange(int(chooses.sum()))
         of_group = np.full((int(chooses.sum()), longest - 1), -1)
         column = np.arange(pairs.shape[2])
-        of_group[:, : pairs.shape[2]] = np.where(
-            column < num_pairs[np.nonzero(chooses)[0]][:, None], pairs[chooses], -1
-        )
+        of_group[:, : pairs.shape[2]] = np.where(column < count[np.nonzero(chooses)[0]][:, None], pairs[chooses], -1)
         groups.append(of_group)
         first += len(of_group)
         going = row < active

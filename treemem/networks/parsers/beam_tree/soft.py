@@ -176,7 +176,7 @@ class _Table:
             torch.arange(pairs) < num_pairs[:, None] - step
             for step, pairs in enumerate(range(int(num_pairs[0]), -1, -1))
         ]
-        present = [is_present.flatten().nonzero().flatten() for is_present in present]
+        present = [there.flatten().nonzero().flatten() for there in present]
         moved = to_device_together([num_pairs, first_of_sequence, *present], leaves.device)
         self.own, self._first_of_sequence, *self._present = moved
 
@@ -233,11 +233,9 @@ def _mixed(states: RowTable, mean: _Mean, nodes: torch.Tensor, compositions: tor
 
     The arguments are rows of ``states``, int64 ``[sequences, beams, nodes or compositions]``.
     """
-    composed, mean_nodes = (
-        torch.einsum("sb,sbnd->snd", mean.of_beam, states.read(rows)) for rows in (compositions, nodes)
-    )
+    composed, means = (torch.einsum("sb,sbnd->snd", mean.of_beam, states.read(rows)) for rows in (compositions, nodes))
     of_pair, of_left, of_right = mean.mix.split(1, 2)
-    return of_pair * composed + of_left * mean_nodes[:, :-1] + of_right * mean_nodes[:, 1:]
+    return of_pair * composed + of_left * means[:, :-1] + of_right * means[:, 1:]
 
 
 def _counts(lengths: torch.Tensor, sizes: list[int], beam_size: int) -> tuple[int, int]:

@@ -82,9 +82,7 @@ def tree_plan(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
     number = np.zeros(count, np.int64)
     number[in_trees_together] = np.arange(len(in_trees_together))
     of_trees = number[every[in_trees_together[num_leaves:] - num_leaves]]
-    all_pairs, trees = (
-        _schedule(num_leaves, of_nodes, of_roots) for of_nodes, of_roots in ((every, roots), (of_trees, number[roots]))
-    )
+    all_pairs, trees = _schedule(num_leaves, every, roots), _schedule(num_leaves, of_trees, number[roots])
     rows_of_candidates = np.where(candidates < 0, count, all_pairs.row_of_node.numpy()[candidates])
     there = places.device
     arrays = [torch.from_numpy(array) for array in (np.concatenate(choices), rows_of_candidates)]

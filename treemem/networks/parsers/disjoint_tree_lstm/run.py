@@ -91,9 +91,7 @@ def choices_of(
     log_probability = log_probability.masked_fill(plan.candidates == len(hidden), 0)
     entropy = -(log_probability.exp() * log_probability).sum(1)
     nothing = leaves.new_zeros(sequences * steps)
-    return Choices(
-        *(nothing.index_copy(0, plan.choices, values).view(sequences, steps) for values in (chosen, entropy))
-    )
+    return Choices(*(nothing.index_copy(0, plan.choices, part).view(sequences, steps) for part in (chosen, entropy)))
 
 
 def compose_trees(

@@ -155,8 +155,6 @@ class _Run(KeptRun):
     def gradients(self, tensors: Any, incoming: Tensors) -> tuple[Filled, Tensors, Tensors]:
         given = [None if gradient is None else gradient.contiguous() for gradient in incoming]
         by_token = [torch.zeros_like(tensor) for tensor in tensors[:3]]
-        of_weights = [
-            None if tensor is None else tensor.new_zeros(self._num_parts, *tensor.shape) for tensor in tensors[3:]
-        ]
+        of_weights = [None if like is None else like.new_zeros(self._num_parts, *like.shape) for like in tensors[3:]]
         named = zip((*_OUTPUTS, *_TENSORS), (*given, *by_token, *of_weights), strict=True)
         return _GRADIENTS(**dict(named)), by_token, of_weights

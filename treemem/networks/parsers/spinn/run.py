@@ -89,13 +89,11 @@ def run_transitions(
     transition = None if weights.tracker is None else weights.tracker.transition
 
     def fused(
-        sorted_leaves: torch.Tensor, own_lengths: torch.Tensor, sizes: list[int], own_given: torch.Tensor | None
+        rows: torch.Tensor, own_lengths: torch.Tensor, sizes: list[int], own_given: torch.Tensor | None
     ) -> TransitionRun:
         problem = Problem(own_lengths, sizes, own_given, policy)
-        result = None if weights.norms else native_transitions(sorted_leaves, weights, problem)
-        roots, tracked, actions, chosen = (
-            batched_transitions(sorted_leaves, weights, problem) if result is None else result
-        )
+        ran = None if weights.norms else native_transitions(rows, weights, problem)
+        roots, tracked, actions, chosen = batched_transitions(rows, weights, problem) if ran is None else ran
         return TransitionRun(roots, None if transition is None else linear(tracked, transition), actions, chosen)
 
     return run_engine(
@@ -104,9 +102,7 @@ def run_transitions(
         leaves.shape[2],
         given,
         engine,
-        naive=None
-        if weights.norms
-        else lambda sequence, own_given: naive_transitions(sequence, weights, policy, own_given),
+        naive=None if weights.norms else lambda one, own_given: naive_transitions(one, weights, policy, own_given),
         fused=fused,
         has_logits=transition is not None,
     )

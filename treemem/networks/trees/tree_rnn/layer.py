@@ -72,7 +72,5 @@ class TreeRNN(TreeLayer):
         direction: Direction = "up",
         **options: Unpack[ArityOptions],
     ) -> None:
-        cell, down = (
-            partial(cell_class, activation_name=activation) for cell_class in (TreeRNNCell, DownwardTreeRNNCell)
-        )
+        cell, down = (partial(kind, activation_name=activation) for kind in (TreeRNNCell, DownwardTreeRNNCell))
         super().__init__(cell, hidden_size, vocabulary, down, direction, **options)
