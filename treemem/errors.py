@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from typing import Any
 
 _EXCERPT_BEFORE, _EXCERPT_AFTER = 40, 30
 _LONGEST_MESSAGE = 2000
@@ -20,7 +21,29 @@ class TreememError(Exception):
         return shortened(super().__str__(), _LONGEST_MESSAGE)
 
 
-class ParseError(TreememError, ValueError):
+class _InText(TreememError, ValueError):
+    """An error in a text, of which the place is known; see :class:`ParseError`."""
+
+    line: Any
+    column: Any
+    expected = ""
+
+    def _set(self, problem: str, text: str, offset: int, line: int | None, source: str, *, is_known: bool) -> None:
+        self.problem, self.text, self.offset, self.source = problem, text, offset, source
+        text_line, self.column = line_and_column(text, offset) if is_known else (None, None)
+        self.line = text_line if line is None else line
+        self._place = _place(source, line, text_line, self.column, text)
+
+    def __str__(self) -> str:
+        message = f"{self._place}: {self.problem}" if self._place else self.problem
+        if self.expected:
+            message += f"; expected {self.expected}"
+        message = shortened(message, _LONGEST_MESSAGE)
+        excerpt = excerpt_around(self.text, self.offset)
+        return f"{message}\n{excerpt}" if excerpt else message
+
+
+class ParseError(_InText):
     """A text that is no tree of the expected sort.
 
     Args:
@@ -48,30 +71,16 @@ class ParseError(TreememError, ValueError):
         line: int | None = None,
         source: str = "",
     ) -> None:
-        self.problem = problem
-        self.text = text
-        self.offset = offset
         self.expected = expected
-        self.source = source
-        text_line, self.column = line_and_column(text, offset)
-        self.line = text_line if line is None else line
-        self._place = _place(source, line, text_line, self.column, text)
+        self._set(problem, text, offset, line, source, is_known=True)
         super().__init__(problem, text, offset, expected, line, source)
 
     def at(self, line: int, source: str = "") -> ParseError:
         """The same error, told as one of line ``line`` of the file ``source``."""
         return ParseError(self.problem, self.text, self.offset, self.expected, line, source)
 
-    def __str__(self) -> str:
-        message = f"{self._place}: {self.problem}"
-        if self.expected:
-            message += f"; expected {self.expected}"
-        message = shortened(message, _LONGEST_MESSAGE)
-        excerpt = excerpt_around(self.text, self.offset)
-        return f"{message}\n{excerpt}" if excerpt else message
 
-
-class VocabularyError(TreememError, ValueError):
+class VocabularyError(_InText):
     """A label, or a label with an arity, that the vocabulary does not know.
 
     Args:
@@ -85,25 +94,12 @@ class VocabularyError(TreememError, ValueError):
     def __init__(
         self, problem: str, text: str = "", offset: int = 0, line: int | None = None, source: str = ""
     ) -> None:
-        self.problem = problem
-        self.text = text
-        self.offset = offset
-        self.source = source
-        text_line: int | None
-        self.column: int | None
-        text_line, self.column = line_and_column(text, offset) if text else (None, None)
-        self.line = text_line if line is None else line
-        self._place = _place(source, line, text_line, self.column, text)
+        self._set(problem, text, offset, line, source, is_known=bool(text))
         super().__init__(problem, text, offset, line, source)
 
     def at(self, line: int, source: str = "") -> VocabularyError:
         """The same error, told as one of line ``line`` of the file ``source``."""
         return VocabularyError(self.problem, self.text, self.offset, line, source)
-
-    def __str__(self) -> str:
-        message = shortened(f"{self._place}: {self.problem}" if self._place else self.problem, _LONGEST_MESSAGE)
-        excerpt = excerpt_around(self.text, self.offset)
-        return f"{message}\n{excerpt}" if excerpt else message
 
 
 class GraphError(TreememError, ValueError):

@@ -39,6 +39,11 @@ def run_native(run: NativeRun, *tensors: torch.Tensor | None) -> tuple[Any, ...]
     return _Native.apply(run, *tensors)
 
 
+def own_gradient(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    """Return a gradient, of the shape of ``like``, that may be overwritten: 0 if there is none."""
+    return torch.zeros_like(like) if gradient is None else gradient.clone(memory_format=torch.contiguous_format)
+
+
 class KeptRun(NativeRun):
     """A run whose forward pass leaves a state in the memory of C++ if there will be a backward pass.
 

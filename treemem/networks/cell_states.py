@@ -30,6 +30,3 @@ def _mapped(of_tensor: Callable[..., Any], of_own: Callable[..., Any], *states: 
         return of_own(*states)
     parts = [_mapped(of_tensor, of_own, *group) for group in zip(*states, strict=True)]
     return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
-
-
-__all__ = ["take", "where"]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError
 from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.schedule.tree_batch import TreeBatch, choose_examples
+from treemem.schedule.tree_batch import TreeBatch, choose_examples, num_examples_of
 
 _WINDOW = 16  # batches whose examples are sorted together
 Given = TypeVar("Given")
@@ -85,10 +85,8 @@ class TreeLoader:
             raise GraphError(f"seed must be a whole number from 0, not {seed!r}")
         if prefetch < 0:
             raise GraphError(f"prefetch must be 0 or more, not {prefetch}")
-        if trees_per_example < 1 or len(index.forest) % trees_per_example:
-            raise GraphError(f"{len(index.forest)} trees cannot be split into examples of {trees_per_example} each")
         self.index = index
-        self.examples = choose_examples(examples, len(index.forest) // trees_per_example)
+        self.examples = choose_examples(examples, num_examples_of(len(index.forest), trees_per_example))
         self.batch_size = batch_size
         self.nodes_per_batch = nodes_per_batch
         self.trees_per_example = trees_per_example

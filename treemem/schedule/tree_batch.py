@@ -67,10 +67,7 @@ class TreeBatch:
         example_ids: NDArray[np.int64] | None = None,
         feat: torch.Tensor | None = None,
     ) -> None:
-        if trees_per_example < 1 or schedule.num_trees % trees_per_example:
-            raise GraphError(
-                f"{schedule.num_trees} trees cannot be split into examples of {trees_per_example} trees each"
-            )
+        num_examples_of(schedule.num_trees, trees_per_example)
         self.schedule = schedule
         self.vocabulary = vocabulary
         self.trees_per_example = trees_per_example
@@ -134,10 +131,7 @@ class TreeBatch:
         Raises:
             GraphError: the forest does not have such an example.
         """
-        num_trees = len(index.forest)
-        if trees_per_example < 1 or num_trees % trees_per_example:
-            raise GraphError(f"{num_trees} trees cannot be split into examples of {trees_per_example} trees each")
-        chosen = choose_examples(examples, num_trees // trees_per_example)
+        chosen = choose_examples(examples, num_examples_of(len(index.forest), trees_per_example))
         trees = (chosen[:, None] * trees_per_example + np.arange(trees_per_example)).ravel()
         schedule = Schedule.from_index(index, trees, share_subtrees)
         return cls(
@@ -351,6 +345,17 @@ class TreeBatch:
             f"<TreeBatch of {self.num_examples} examples, {self.num_trees} trees, {self.num_nodes} nodes in "
             f"{self.schedule.num_rows} rows>"
         )
+
+
+def num_examples_of(num_trees: int, trees_per_example: int) -> int:
+    """The number of examples that trees make.
+
+    Raises:
+        GraphError: some trees are left over.
+    """
+    if trees_per_example < 1 or num_trees % trees_per_example:
+        raise GraphError(f"{num_trees} trees cannot be split into examples of {trees_per_example} trees each")
+    return num_trees // trees_per_example
 
 
 def choose_examples(examples: ArrayLike | slice | None, num_examples: int) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError, VocabularyError, near_names
 from treemem.trees.forest import Forest
 from treemem.trees.postorder import concatenated_ranges, offsets, stable_order
+from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import children_in_words
 
 _NARROW = 48
@@ -321,6 +322,17 @@ def forest_from_fields(edges: GraphEdges, fields: Any, labels: Sequence[str]) ->
         raise GraphError("the graph has no node field 'label'; it must hold an index into labels for every node")
     value = read_field(fields, "value", "iuf")
     return forest_of_edges(*edges, tuple(labels), label, value)[0]
+
+
+def only_tree(forest: Forest, remedy: str = "") -> Tree:
+    """The tree of a graph that holds exactly one.
+
+    Raises:
+        GraphError: it holds another number.
+    """
+    if len(forest) != 1:
+        raise GraphError(f"the graph holds {len(forest)} trees, not one{remedy}")
+    return forest[0]
 
 
 def edges_of_forest(forest: Forest) -> GraphEdges:

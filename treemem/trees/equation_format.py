@@ -10,7 +10,7 @@ import re
 
 from treemem.trees.equation_labels import EQUALITY, LEAF_LABELS, NUMBER, UNIFIED_LABELS
 from treemem.trees.equation_names import CONSTANTS, VARIABLE_LABEL, check_function, check_leaf, variable_name
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Tree, words_of
 
 _SPELLING: dict[str, str] = {
     **{label: label.partition(":")[2] for label in LEAF_LABELS if not label.startswith("Symbol:")},
@@ -42,19 +42,12 @@ def format_equation(tree: Tree) -> str:
         >>> format_equation(Tree("Mul", [Tree("Symbol:var_0"), Tree("Pow", [Tree("Pi:pi"), Tree("NegativeOne:-1")])]))
         'x/pi'
     """
-    pieces: list[str] = []
-    pending: list[_Piece] = [(tree, _WHOLE, None)]
+    pieces: list[_Piece] = [(tree, _WHOLE, None)]
     if tree.label == EQUALITY:
         check_function(tree)
         left, right = tree.children
-        pending = [(right, _WHOLE, None), " = ", (left, _WHOLE, None)]
-    while pending:
-        piece = pending.pop()
-        if isinstance(piece, str):
-            pieces.append(piece)
-        else:
-            pending.extend(reversed(_expand(*piece)))
-    return "".join(pieces)
+        pieces = [(left, _WHOLE, None), " = ", (right, _WHOLE, None)]
+    return "".join(words_of(pieces, lambda piece: _expand(*piece)))
 
 
 def _expand(tree: Tree, place: int, before: Tree | None) -> list[_Piece]:

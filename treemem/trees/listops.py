@@ -14,7 +14,7 @@ from treemem.checked_options import checked_choice
 from treemem.errors import GraphError, ParseError, near_names
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.source_text import decode_source, place, shorten
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Tree, words_of
 
 ListOpsForm = Literal["binary", "nary"]
 
@@ -225,20 +225,15 @@ def format_listops(tree: Tree, *, brackets: bool = False) -> str:
 
 def _words(tree: Tree, brackets: bool) -> list[str]:
     """The words of an n-ary tree."""
-    words: list[str] = []
-    pending: list[Tree | str] = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, str):
-            words.append(node)
-        elif not node.children:
-            words.append(node.label)
-        else:
-            words.extend(["("] * ((node.arity + 1) * brackets))
-            words.append(node.label)
-            following: list[Tree | str] = []
-            for child in node.children:
-                following.extend([child, ")"] if brackets else [child])
-            following.extend([END, ")"] if brackets else [END])
-            pending.extend(reversed(following))
-    return words
+    closing = [")"] * brackets
+
+    def parts(node: Tree) -> list[Tree | str]:
+        if not node.children:
+            return [node.label]
+        items: list[Tree | str] = ["("] * ((node.arity + 1) * brackets)
+        items.append(node.label)
+        for child in node.children:
+            items += [child, *closing]
+        return [*items, END, *closing]
+
+    return words_of([tree], parts)

@@ -10,7 +10,7 @@ from treemem.checked_options import checked_choice
 from treemem.errors import GraphError, ParseError, near_names
 from treemem.trees.brackets import CONSTITUENT, parse_brackets
 from treemem.trees.source_text import decode_source, shorten
-from treemem.trees.tree import Tree, tree_from_postorder
+from treemem.trees.tree import Tree, tree_from_postorder, words_of
 
 VARIABLES = ("a", "b", "c", "d", "e", "f")
 NOT, AND, OR = "not", "and", "or"
@@ -59,15 +59,7 @@ def format_logic(tree: Tree) -> str:
         '( ( not a ) ( and b ) )'
     """
     form: LogicForm = "binary" if tree.label == CONSTITUENT else "operators"
-    pieces: list[str] = []
-    pending: list[Tree | str] = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, str):
-            pieces.append(node)
-        else:
-            pending.extend(reversed(_written(node, form)))
-    return " ".join(pieces)
+    return " ".join(words_of([tree], lambda node: _written(node, form)))
 
 
 def _written(node: Tree, form: LogicForm) -> Sequence[Tree | str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from treemem.errors import GraphError
-from treemem.trees.edges import forest_of_edges
+from treemem.trees.edges import forest_of_edges, only_tree
 from treemem.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -84,6 +84,4 @@ def tree_from_networkx(graph: networkx.DiGraph) -> Tree:
         value,
         name_of,
     )
-    if len(forest) != 1:
-        raise GraphError(f"the graph holds {len(forest)} trees, not one")
-    return forest[0]
+    return only_tree(forest)

@@ -17,6 +17,7 @@ from treemem.trees.edges import (
     edges_of_forest,
     forest_from_fields,
     labels_in_table,
+    only_tree,
     read_field,
 )
 from treemem.trees.forest import Forest
@@ -203,7 +204,4 @@ def tree_from_pyg(data: Data, labels: Sequence[str]) -> Tree:
     Raises:
         GraphError: as there, or the graph holds no tree or several.
     """
-    forest = forest_from_pyg(data, labels)
-    if len(forest) != 1:
-        raise GraphError(f"the graph holds {len(forest)} trees, not one; forest_from_pyg reads any number")
-    return forest[0]
+    return only_tree(forest_from_pyg(data, labels), "; forest_from_pyg reads any number")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from treemem.errors import GraphError, shown
 from treemem.trees.label_text import format_label
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import networkx
     import sympy
     from torch_geometric.data import Data
+
+
+Part = TypeVar("Part")
 
 
 def _is_label(child: object) -> bool:
@@ -267,6 +270,24 @@ def tree_from_postorder(
     if len(done) != 1:
         raise GraphError(f"these nodes make {len(done)} trees, not one")
     return done.pop()
+
+
+def words_of(parts: Sequence[str | Part], expand: Callable[[Part], Sequence[str | Part]]) -> list[str]:
+    """The words of a text from left to right.
+
+    Args:
+        parts: what the text is made of: words, and parts such as subtrees.
+        expand: says what a part is made of.
+    """
+    words: list[str] = []
+    pending = [*reversed(parts)]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            words.append(part)
+        else:
+            pending.extend(reversed(expand(part)))
+    return words
 
 
 def format_brackets(tree: Tree) -> str:

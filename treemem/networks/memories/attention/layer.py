@@ -129,6 +129,3 @@ def pointer_logits(weights: torch.Tensor, symbols: torch.Tensor, count: int) -> 
     """
     total = weights.new_zeros(len(weights), count).scatter_add(1, symbols, weights)
     return total.clamp(min=torch.finfo(weights.dtype).tiny).log()
-
-
-__all__ = ["AttentionForm", "ReadOnlyMemory", "ReadOnlyState", "pointer_logits"]

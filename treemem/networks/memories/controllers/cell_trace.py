@@ -77,6 +77,3 @@ def stacked_traces(sequences: list[list[dict[str, torch.Tensor]]]) -> dict[str, 
             place: tuple[Any, ...] = (row, step, *[slice(size) for size in value.shape])
             stacked[name][place] = value
     return stacked
-
-
-__all__ = ["TRACE_AXES", "stacked_traces", "traced_run"]

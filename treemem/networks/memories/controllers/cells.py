@@ -360,16 +360,3 @@ def _run_kernel(
         with torch.autocast(inputs.device.type, enabled=False):
             outputs, *last = run(inputs, None, first)
     return outputs, tuple(last) if isinstance(state, tuple) else last[0]
-
-
-__all__ = [
-    "GRUCell",
-    "LSTMCell",
-    "ONLSTMCell",
-    "StackedCells",
-    "StepCell",
-    "VanillaCell",
-    "has_hooks",
-    "run_cell",
-    "run_in_cpp",
-]

@@ -188,6 +188,3 @@ class MemoryCellState(NamedTuple):
     controller: Any
     memories: tuple[Any, ...]
     read: torch.Tensor
-
-
-__all__ = ["MemoryCell", "MemoryCellState"]

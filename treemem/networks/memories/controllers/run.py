@@ -12,7 +12,7 @@ import torch
 from treemem.engines.sequence_lengths import of_step_before, shares_of_threads
 from treemem.errors import GraphError
 from treemem.native.large_pages import empty_rows
-from treemem.native.run import NativeRun, Tensors, run_native
+from treemem.native.run import NativeRun, Tensors, own_gradient, run_native
 from treemem.native.second_derivative import refuse_transforms
 from treemem.native.structures import Structure, structured_library
 from treemem.networks.memories.controllers.equations import STEPS
@@ -385,8 +385,3 @@ class _Run(NativeRun):
         sizes, tokens, shares = numbers.tensor_split([len(self._sizes), 2 * len(self._sizes)])
         problem = _PROBLEM(**self._numbers, sizes=sizes, tokens=tokens, shares=shares, **run._asdict())
         getattr(self._library, name)(problem, self._memory.source.fields(**fields), *gradients)
-
-
-def own_gradient(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
-    """Return a gradient, of the shape of ``like``, that may be overwritten: 0 if there is none."""
-    return torch.zeros_like(like) if gradient is None else gradient.clone(memory_format=torch.contiguous_format)

@@ -129,6 +129,3 @@ class NondeterministicStack(Memory):
         if self.vectors:
             traced |= {"value": given["value"][:, None], "readout": readout.view(1, -1, size)}
         return traced
-
-
-__all__ = ["NondeterministicStack"]

@@ -227,6 +227,3 @@ class RegisterMemory(Memory):
         """What every memory has, the rows, and the weights of reading and writing."""
         weights = {"read_weights": state.read_weights, "write_weights": state.write_weights}
         return super().trace(size, given, state, readout) | {"memory": state.rows} | weights
-
-
-__all__ = ["RegisterMemory", "RegisterState"]

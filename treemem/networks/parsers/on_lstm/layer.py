@@ -271,10 +271,7 @@ class ONLSTM(SequenceEncoder):
         checked_choice("gate", gate, ("forget", "input"))
         with in_evaluation_mode(self):
             distances = self(batch, trace=True).trace[f"{gate}_distance"]
-        num_layers = distances.shape[1]
-        chosen = min(1, num_layers - 1) if layer is None else layer
-        if not 0 <= chosen < num_layers:
-            raise RecipeError(f"ONLSTM has no layer {layer}; its layers are 0 to {num_layers - 1}")
+        chosen = parsing_layer("ONLSTM", layer, distances.shape[1])
         return self.trees_over_tokens(batch, distances[:, chosen], tree_from_distances)
 
     carries_state = True
@@ -316,6 +313,18 @@ def layer_widths(hidden_size: int, num_layers: int | None, layer_sizes: Sequence
     if sizes[-1:] != [hidden_size]:
         raise RecipeError(f"the last of layer_sizes={sizes} must be hidden_size={hidden_size}")
     return sizes
+
+
+def parsing_layer(network: str, layer: int | None, num_layers: int) -> int:
+    """Return the layer whose distances make trees: by default the second, or the only one.
+
+    Raises:
+        RecipeError: there is no such layer.
+    """
+    chosen = min(1, num_layers - 1) if layer is None else layer
+    if not 0 <= chosen < num_layers:
+        raise RecipeError(f"{network} has no layer {layer}; its layers are 0 to {num_layers - 1}")
+    return chosen
 
 
 def distances_of_gates(layers: list[OnLSTMOutputs], lengths: torch.Tensor) -> dict[str, torch.Tensor]:

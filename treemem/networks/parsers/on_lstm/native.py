@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from treemem.engines.sequence_lengths import of_step_before
 from treemem.native.large_pages import empty_rows
-from treemem.native.second_derivative import once_differentiable, save_for_backward
+from treemem.native.run import NativeRun, Tensors, own_gradient
 from treemem.native.structures import Structure, structured_library
 from treemem.networks.parsers.on_lstm.equations import PRINTED
 
@@ -56,90 +56,68 @@ def is_worth_packing(weight: torch.Tensor, sizes: list[int]) -> bool:
     return (sum(sizes) >= 128 and sizes[0] >= 4) or weight.numel() <= len(sizes) << 16
 
 
-class NativeSteps(torch.autograd.Function):
+class NativeSteps(NativeRun):
     """The same as ``naive_steps``.
 
-    Its arguments come between the library and whether there will be a backward pass.
+    Args:
+        library: of :func:`on_lstm_library`.
+        sizes: how many sequences each step has.
+        chunk_size: adjacent units that share a master unit.
+        differentiable: whether there will be a backward pass.
     """
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        library: ctypes.CDLL,
-        inputs: torch.Tensor,
-        hidden: torch.Tensor,
-        cell: torch.Tensor,
-        input_weight: torch.Tensor,
-        bias: torch.Tensor,
-        hidden_weight: torch.Tensor,
-        sizes: list[int],
-        chunk_size: int,
-        differentiable: bool,
-    ) -> tuple[torch.Tensor, ...]:
+    refusal = None
+
+    def __init__(self, library: ctypes.CDLL, sizes: list[int], chunk_size: int, differentiable: bool) -> None:
+        self._library, self._sizes, self._chunk_size = library, sizes, chunk_size
+        self._differentiable = differentiable
+
+    def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
         """``h`` and the master gates of all tokens, step after step, and the last ``h`` and ``c`` of each row."""
-        num_tokens, (rows, hidden_size) = len(inputs), hidden.shape
-        shape = (2, hidden_size // chunk_size)
+        inputs, hidden, cell, input_weight, bias, hidden_weight = tensors
+        num_tokens, (rows, hidden_size), sizes, keeps = len(inputs), hidden.shape, self._sizes, self._differentiable
+        shape = (2, hidden_size // self._chunk_size)
         masters, states = (empty_rows(inputs, num_tokens, *rest) for rest in (shape, (hidden_size,)))
-        blocks = empty_rows(inputs, num_tokens if differentiable else rows + _ROWS, len(bias))
-        cells = empty_rows(inputs, num_tokens if differentiable else rows, hidden_size)
-        last_hidden, last_cell = (state.clone(memory_format=torch.contiguous_format) for state in (hidden, cell))
         work = max(sizes, default=0) * hidden_weight.numel()
-        numbers = {
+        self._numbers = {
             "threads": max(1, min(torch.get_num_threads(), work // _LEAST_WORK)),
             "num_steps": len(sizes),
             "num_tokens": num_tokens,
             "input_size": inputs.shape[1],
             "hidden_size": hidden_size,
-            "chunk_size": chunk_size,
-            "kept": differentiable,
+            "chunk_size": self._chunk_size,
+            "kept": keeps,
             "rows_at_once": _ROWS,
         }
-        tensors = {
+        kept = {
             "sizes": torch.tensor(sizes, dtype=torch.int64),
-            "hidden": hidden.contiguous(),
-            "cell": cell.contiguous(),
-            "inputs": inputs.contiguous(),
-            "input_weight": input_weight.contiguous(),
-            "hidden_weight": hidden_weight.contiguous(),
-            "blocks": blocks,
+            "hidden": hidden,
+            "cell": cell,
+            "inputs": inputs,
+            "input_weight": input_weight,
+            "hidden_weight": hidden_weight,
+            "blocks": empty_rows(inputs, num_tokens if keeps else rows + _ROWS, len(bias)),
             "masters": masters,
             "states": states,
-            "cells": cells,
+            "cells": empty_rows(inputs, num_tokens if keeps else rows, hidden_size),
         }
-        library.forward(_PROBLEM(**numbers, **tensors, bias=bias, last_hidden=last_hidden, last_cell=last_cell))
-        if differentiable:  # the last states are not read
-            ctx.library, ctx.numbers, ctx.names, ctx.steps = library, numbers, [*tensors], sizes
-            save_for_backward(ctx, *tensors.values())
-        ctx.mark_non_differentiable(masters)
-        return states, masters, last_hidden, last_cell
+        last = [state.clone(memory_format=torch.contiguous_format) for state in (hidden, cell)]
+        self._library.forward(_PROBLEM(**self._numbers, **kept, bias=bias, last_hidden=last[0], last_cell=last[1]))
+        self._names = [*kept]
+        return [states, masters, *last], [*kept.values()] if keeps else []  # the last states are not read
 
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any,
-        saved: tuple[torch.Tensor, ...],
-        d_states: torch.Tensor,
-        _: torch.Tensor,
-        d_hidden: torch.Tensor,
-        d_cell: torch.Tensor,
-    ) -> tuple[torch.Tensor | None, ...]:
+    def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
         """The gradients of the inputs, the initial states and the weights."""
-        tensors = dict(zip(ctx.names, (tensor.contiguous() for tensor in saved), strict=True))
-        states, blocks = tensors["states"], tensors["blocks"]
-        d_hidden, d_cell = (gradient.clone(memory_format=torch.contiguous_format) for gradient in (d_hidden, d_cell))
-        d_blocks = empty_rows(states, *blocks.shape)
-        gradients = _GRADIENTS(
-            states=d_states.contiguous(),
-            hidden=d_hidden,
-            cell=d_cell,
-            blocks=d_blocks,
-        )
-        ctx.library.backward(_PROBLEM(**ctx.numbers, **tensors, bias=None, last_hidden=None, last_cell=None), gradients)
+        tensors = dict(zip(self._names, kept, strict=True))
+        d_states, _, *d_last = gradients
+        states, d_blocks = tensors["states"], empty_rows(tensors["states"], *tensors["blocks"].shape)
+        d_hidden, d_cell = (own_gradient(gradient, tensors["hidden"]) for gradient in d_last)
+        d_states = torch.zeros_like(states) if d_states is None else d_states.contiguous()
+        filled = _GRADIENTS(states=d_states, hidden=d_hidden, cell=d_cell, blocks=d_blocks)
+        problem = _PROBLEM(**self._numbers, **tensors, bias=None, last_hidden=None, last_cell=None)
+        self._library.backward(problem, filled)
         with torch.autocast("cpu", enabled=False):
-            turned = d_blocks.t()
-            of_maps = (
-                turned @ tensors["inputs"],
-                d_blocks.sum(0),
-                turned @ of_step_before(tensors["hidden"], states, ctx.steps),
-            )
-            return None, d_blocks @ tensors["input_weight"], d_hidden, d_cell, *of_maps, None, None, None
+            by_column = d_blocks.t()
+            before = of_step_before(tensors["hidden"], states, self._sizes)
+            of_maps = by_column @ tensors["inputs"], d_blocks.sum(0), by_column @ before
+            return [d_blocks @ tensors["input_weight"], d_hidden, d_cell, *of_maps]

@@ -8,6 +8,7 @@ from treemem.device_copy import to_device
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import Packing, checked_lengths
 from treemem.errors import GraphError
+from treemem.native.run import run_native
 from treemem.networks.parsers.on_lstm.equations import OnLSTMOutputs, OnLSTMWeights, naive_steps
 from treemem.networks.parsers.on_lstm.native import NativeSteps, is_worth_packing, on_lstm_library
 
@@ -50,12 +51,12 @@ def on_lstm(
         tensors = (packed, hidden, cell, weights.input_weight, bias, weights.hidden_weight)
         worth_it = wants_native and is_worth_packing(weights.hidden_weight, packing.sizes)
         library = on_lstm_library(tensors) if worth_it else None
-        given = (*tensors, packing.sizes, chunk_size)
         if library is None:
-            results = naive_steps(*given)
+            results = naive_steps(*tensors, packing.sizes, chunk_size)
         else:
             differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-            results = NativeSteps.apply(library, *given, differentiable)
-    states, masters, last_hidden, last_cell = results
+            steps = NativeSteps(library, packing.sizes, chunk_size, differentiable)
+            results = run_native(steps, *tensors)
+    states, masters, last_hidden, last_cell = results  # the master gates have no gradients
     back = order.argsort()
-    return OnLSTMOutputs(packing.padded(states), last_hidden[back], last_cell[back], packing.padded(masters))
+    return OnLSTMOutputs(packing.padded(states), last_hidden[back], last_cell[back], packing.padded(masters.detach()))

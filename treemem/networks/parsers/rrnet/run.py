@@ -13,6 +13,7 @@ from treemem.engines.sequence_engine import SequenceEngine
 from treemem.networks.parsers.spinn.batched import ThinStack
 from treemem.networks.parsers.spinn.equations import REDUCE, SHIFT, Policy, Transitions
 from treemem.networks.parsers.spinn.run import TransitionRun, run_engine
+from treemem.networks.sequences.recurrent.equations import lstm_step
 
 
 class PolicyWeights(NamedTuple):
@@ -74,20 +75,13 @@ def naive_rrnet(inputs: torch.Tensor, weights: RRNetWeights, policy: Policy, giv
         actions.append(action)
         if action == SHIFT:
             read = buffer.pop(0)
-            stack.append((_lstm(linear(read, weights.inputs), nothing), read))
+            stack.append((torch.cat(lstm_step(linear(read, weights.inputs), nothing)), read))
         else:
             (_, read), (state, _) = stack.pop(), stack.pop()
             hidden, cell = state.chunk(2)
-            new = _lstm(linear(read, weights.inputs) + weights.hidden @ hidden, cell)
+            new = torch.cat(lstm_step(linear(read, weights.inputs) + weights.hidden @ hidden, cell))
             stack.append((new, new[:size]))
     return Transitions(stack[0][0], torch.cat(logits), actions, chosen)
-
-
-def _lstm(gates: torch.Tensor, cell: torch.Tensor) -> torch.Tensor:
-    """Return ``[h; c]`` from preactivations in blocks input, forget, update, output, and the last ``c``."""
-    input_gate, forget_gate, update, output_gate = gates.chunk(4, -1)
-    cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * update.tanh()
-    return torch.cat([output_gate.sigmoid() * cell.tanh(), cell], -1)
 
 
 def batched_rrnet(
@@ -113,7 +107,7 @@ def batched_rrnet(
     of_tokens = linear(inputs.flatten(0, 1), weights.inputs)
     # h, c and what the gates read of it, of leaves, an empty node, and those of each step
     nodes = RowTable(empty + 1 + steps * sequences, 6 * size, inputs)
-    nodes.write(slice(empty), torch.cat([_lstm(of_tokens, inputs.new_zeros(empty, size)), of_tokens], 1))
+    nodes.write(slice(empty), torch.cat([*lstm_step(of_tokens, inputs.new_zeros(empty, size)), of_tokens], 1))
     stack = ThinStack(lengths, longest)
     actions, chosen = (lengths.new_zeros(sequences, steps) for _ in range(2))
     tops = torch.full((sequences, steps, 3), empty, device=inputs.device)
@@ -141,8 +135,8 @@ def batched_rrnet(
         if len(rows):
             under, right = nodes.read(pairs).unbind(1)
             gates = right[:, 2 * size :] + under[:, :size] @ weights.hidden.t()
-            after = _lstm(gates, under[:, size : 2 * size])
-            nodes.write(created + rows, torch.cat([after, linear(after[:, :size], weights.inputs)], 1))
+            after, cell = lstm_step(gates, under[:, size : 2 * size])
+            nodes.write(created + rows, torch.cat([after, cell, linear(after, weights.inputs)], 1))
         stack.move(action, top, created)
     return TransitionRun(
         nodes.read(stack.roots())[:, : 2 * size], logits(tops) if weights.policy is not None else None, actions, chosen

@@ -9,6 +9,7 @@ import torch
 from treemem.engines.affine import Affine, linear
 from treemem.engines.row_table import RowTable
 from treemem.networks.parsers.spinn.equations import REDUCE, SHIFT, Policy, SPINNWeights
+from treemem.networks.sequences.recurrent.equations import lstm_step
 from treemem.networks.trees.tree_lstm.equations import tree_lstm_step
 
 
@@ -130,9 +131,7 @@ def batched_transitions(
         if tracker is not None:
             read = _normalised(nodes.read(tops)[:, :, :size], of_tops).flatten(1)
             preactivation = linear(read, tracker.inputs) + hidden[:running] @ tracker.lateral.t()
-            input_gate, forget_gate, update, output_gate = preactivation.chunk(4, 1)
-            cell = forget_gate.sigmoid() * cell[:running] + input_gate.sigmoid() * update.tanh()
-            hidden = output_gate.sigmoid() * cell.tanh()
+            hidden, cell = lstm_step(preactivation, cell[:running])
             both = torch.cat([hidden, cell], 1)
             tracked.write(slice(step * sequences, step * sequences + running), both)
         if problem.given is not None:

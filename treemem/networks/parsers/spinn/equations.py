@@ -8,6 +8,7 @@ import torch
 
 from treemem.engines.affine import Affine, linear
 from treemem.engines.choices import Noise
+from treemem.networks.sequences.recurrent.equations import lstm_step
 from treemem.networks.trees.tree_lstm.equations import tree_lstm_step
 
 SHIFT, REDUCE = 0, 1
@@ -105,9 +106,7 @@ def naive_transitions(
         if tracker is not None:
             tops = [buffer[0] if buffer else nothing, *(stack[-k] if len(stack) >= k else nothing for k in (1, 2))]
             preactivation = linear(torch.cat([top[:size] for top in tops]), tracker.inputs) + tracker.lateral @ hidden
-            input_gate, forget_gate, update, output_gate = preactivation.chunk(4)
-            cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * update.tanh()
-            hidden = output_gate.sigmoid() * cell.tanh()
+            hidden, cell = lstm_step(preactivation, cell)
             logits.append(linear(torch.cat([hidden, cell]), tracker.transition)[None])
         choice = given[step] if given is not None else int(policy.choose(logits[-1]))
         chosen.append(choice)

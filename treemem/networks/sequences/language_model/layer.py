@@ -16,7 +16,13 @@ from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import within
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
-from treemem.networks.parsers.on_lstm.layer import OnLSTMStack, WeightDropoutScaling, distances_of_gates, layer_widths
+from treemem.networks.parsers.on_lstm.layer import (
+    OnLSTMStack,
+    WeightDropoutScaling,
+    distances_of_gates,
+    layer_widths,
+    parsing_layer,
+)
 from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
 from treemem.networks.sequences.locked_dropout import locked_dropout
 from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
@@ -164,12 +170,9 @@ class LanguageModel(SequenceEncoder):
             GraphError: a distance that is not a number; names the sequence.
         """
         checked_choice("gate", gate, ("forget", "input"))
-        num_layers = len(self.stack.layer_sizes)
-        chosen = min(1, num_layers - 1) if layer is None else layer
         if not isinstance(self.stack, OnLSTMStack):
             raise RecipeError("a language model of LSTM layers induces no trees; train one with cell='ON-LSTM'")
-        if not 0 <= chosen < num_layers:
-            raise RecipeError(f"the language model has no layer {layer}; its layers are 0 to {num_layers - 1}")
+        chosen = parsing_layer("the language model", layer, len(self.stack.layer_sizes))
         token, lengths, begin = after_end(self, batch)
         with in_evaluation_mode(self):
             layers = self.stack(self.embed(token), lengths).layers

@@ -1,9 +1,16 @@
-"""One layer and direction of an LSTM as a plain loop over packed sequences."""
+"""The step of an LSTM; and one layer and direction of it as a plain loop over packed sequences."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn import functional
+
+
+def lstm_step(preactivation: torch.Tensor, cell: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``h`` and ``c``, ``[..., size]``, of ``[..., 4 * size]`` in blocks input, forget, update, output."""
+    input_gate, forget_gate, update, output_gate = preactivation.chunk(4, -1)
+    cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * update.tanh()
+    return output_gate.sigmoid() * cell.tanh(), cell
 
 
 def naive_lstm(

@@ -78,6 +78,3 @@ class _SeenFlags:
             if bool(self._coming.pop(0)[0]):
                 return True
         return False
-
-
-__all__ = ["Step", "beam_search"]

@@ -269,6 +269,3 @@ class Seq2SeqOutput(EncoderOutput):
     ) -> None:
         super().__init__(root, outputs, trace=trace)
         self.decoded, self.tokens = decoded, tokens
-
-
-__all__ = ["BETWEEN", "END", "Seq2SeqOutput", "SequenceToSequence"]
