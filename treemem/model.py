@@ -25,7 +25,6 @@ from treemem.networks import NetworkConfig
 from treemem.records import check_columns
 from treemem.task import Answer, ModelOutput, Task
 from treemem.trees.forest import Forest
-from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import is_missing
 from treemem.trees.vocabulary import children_in_words, label_arity_pairs
 
@@ -295,7 +294,7 @@ class Model(nn.Module):
                 nodes.append(reader.read({name: None if is_missing(cell) else cell for name, cell in record.items()}))
             except TreememError as error:
                 raise in_row(place, error) from error
-        predicted = self.predict(forest_of_nodes(nodes), batch_size=batch_size)
+        predicted = self.predict(Forest.from_nodes(nodes), batch_size=batch_size)
         if isinstance(predicted, list) or predicted.ndim == 1:
             return pandas.Series(predicted, frame.index)
         return pandas.DataFrame(predicted, frame.index, self.task.output_names)

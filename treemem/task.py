@@ -30,7 +30,6 @@ from treemem.records import read_records
 from treemem.registry import Registry
 from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.forest import Forest
-from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import ParsedText, RecordReader, is_single_example
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -163,7 +162,7 @@ class Task(ABC):
                 raise GraphError(f"{name}, line {record.line}: {error}") from error
         if not trees:
             raise RecipeError(f"there is no example in {name}")
-        return forest_of_nodes(trees)
+        return Forest.from_nodes(trees)
 
     @abstractmethod
     def parse(self, text: str) -> Tree:
@@ -210,7 +209,7 @@ class Task(ABC):
             if hasattr(example, "in_degrees"):
                 return reader.joined(list(forest_from_dgl(example, self.vocabulary.labels)))
             if isinstance(example, Mapping) and reader.is_record(example):
-                return forest_of_nodes([reader.nodes(example)])[0]
+                return Forest.from_nodes([reader.nodes(example)])[0]
             return reader.checked_tree(reader.tree_of(example))
         except (ParseError, VocabularyError) as error:
             raise (in_row(place, error) if isinstance(example, Mapping) else error.at(place)) from error

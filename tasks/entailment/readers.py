@@ -17,9 +17,8 @@ from treemem.records import read_records
 from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
 from treemem.trees.pairs import PAIR, PairReader
-from treemem.trees.postorder_nodes import Node, tree_nodes
 from treemem.trees.record_reader import number_text, split_of, text_of
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Node, Tree, tree_nodes
 
 CLASSES = ("entailment", "neutral", "contradiction")
 SIDES = (

@@ -26,11 +26,10 @@ from treemem.trees.equation_labels import (
 from treemem.trees.equation_names import VariableNames
 from treemem.trees.equation_parser import equation_nodes
 from treemem.trees.forest import Forest
-from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.preorder import parse_preorder
 from treemem.trees.record_reader import RecordReader, find_refused, header_with, number_text, split_of, text_of
 from treemem.trees.sympy_bridge import tree_from_sympy
-from treemem.trees.tree import Tree, tree_from_postorder
+from treemem.trees.tree import Node, Tree, tree_from_postorder, tree_nodes
 from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
@@ -144,7 +143,7 @@ def read_equations(
             if strict and row.error is not None:
                 break
         parsed = [row for row in kept if row.error is None]
-        forest = forest_of_nodes([row.nodes for row in parsed])
+        forest = Forest.from_nodes([row.nodes for row in parsed])
         for index, unknown in _unknown_labels(forest, vocabulary).items():
             parsed[index].error = unknown
         wrong = [

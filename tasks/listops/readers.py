@@ -18,9 +18,9 @@ from treemem.tasks.listops.generation.evaluation import values_of
 from treemem.trees.forest import Forest
 from treemem.trees.listops import DIGITS, ListOpsForm, parse_listops
 from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
-from treemem.trees.postorder_nodes import Node, tree_nodes
 from treemem.trees.record_reader import RecordReader, number_text, split_of, text_of
 from treemem.trees.source_text import shorten
+from treemem.trees.tree import Node, tree_nodes
 
 _COLUMNS = ("label", "tree")
 _NAMES = {"label": ("label", "Target"), "tree": ("tree", "expression", "Source")}  # of fields; the first there counts

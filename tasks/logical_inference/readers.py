@@ -20,9 +20,9 @@ from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
 from treemem.trees.logic import AND, NOT, OR, LogicForm, parse_logic
 from treemem.trees.pairs import PairReader
-from treemem.trees.postorder_nodes import Node, tree_nodes
 from treemem.trees.record_reader import SPLITS, number_text, split_of, text_of
 from treemem.trees.source_text import shorten
+from treemem.trees.tree import Node, tree_nodes
 
 MOST_OPERATIONS = 12
 """Larger numbers of operations count as this one."""

@@ -17,10 +17,9 @@ from treemem.tasks.reading.documents import PLACEHOLDER
 from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
 from treemem.trees.pairs import PAIR, PairReader
-from treemem.trees.postorder_nodes import Node, tree_nodes
 from treemem.trees.record_reader import header_with, is_missing, split_of, text_of
 from treemem.trees.source_text import decode_source
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Node, Tree, tree_nodes
 
 FIELDS = (("document", "query"), ("context", "question"))
 """Names of document and query; the first pair of fields that a record has counts."""

@@ -20,10 +20,9 @@ from treemem.model import check_frame, is_data_frame
 from treemem.records import Record, format_of, read_records
 from treemem.trees.as_tree import as_tree
 from treemem.trees.forest import Forest
-from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
 from treemem.trees.record_reader import RecordReader, is_missing, split_of
 from treemem.trees.text_forms import TextForm, TextReader
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Node, Tree, tree_nodes
 
 SPLIT = "split"
 ClassName = str | bool | int | float
@@ -267,7 +266,7 @@ def read_table(
         lines.append(line)
     if not trees:
         raise RecipeError(f"{name}there is no row")
-    forest = forest_of_nodes(trees)
+    forest = Forest.from_nodes(trees)
     if for_training:
         try:
             reader.texts.check_column(forest)

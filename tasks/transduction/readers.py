@@ -15,10 +15,9 @@ from treemem.networks.sequences.sequence_to_sequence.layer import END
 from treemem.records import read_records
 from treemem.tasks.transduction.grammars import Pair
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.postorder_nodes import Node, tree_nodes
 from treemem.trees.record_reader import RecordReader, header_with, number_text, split_of, text_of
 from treemem.trees.source_text import decode_source
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Node, Tree, tree_nodes
 
 PAIR = "Pair"
 FIELDS = ("source", "target")

@@ -123,9 +123,9 @@ def test_commands_train_sweep_predict_compare_and_evaluate_a_recipe_that_names_a
         "training: {epochs: 1, threads: 1}\n"
     )
     assert main(["train", str(recipe), "-o", str(tmp_path / "run")]) == 0
-    assert f"Test: {metric}, by height" in capsys.readouterr().out
+    assert f"Test: {metric}{' in %' * (metric == 'f1')}, by height" in capsys.readouterr().out
     assert main(["compare", str(tmp_path / "run")]) == 0
-    assert f"Test: {metric}, by height" in capsys.readouterr().out
+    assert f"Test: {metric}{' in %' * (metric == 'f1')}, by height" in capsys.readouterr().out
     varied = ["--trials", "2", "--vary", "training.learning_rate=0.001,0.1"]
     assert main(["sweep", str(recipe), "-o", str(tmp_path / "sweep"), *varied]) == 0
     said = capsys.readouterr().out

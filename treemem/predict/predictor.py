@@ -24,7 +24,6 @@ from treemem.records import check_columns
 from treemem.task import Answer
 from treemem.trees.dgl_bridge import forest_from_dgl
 from treemem.trees.forest import Forest
-from treemem.trees.postorder_nodes import forest_of_nodes
 from treemem.trees.record_reader import ReadExamples, find_refused, is_single_example, told_in_a_line
 
 FIELDS = ("id", "prediction", "probability", "error", "warning")
@@ -182,7 +181,7 @@ class TreePredictor:
             nodes = self.reader.read(entry.example)  # None raises too
         except TreememError as error:
             return error
-        return self._scored(forest_of_nodes([nodes]))[1].get(0)
+        return self._scored(Forest.from_nodes([nodes]))[1].get(0)
 
     def _answers(self, chunk: Chunk, read: ReadExamples) -> list[dict[str, Any]]:
         predicted, refused = self._scored(read.forest)

@@ -33,9 +33,8 @@ from treemem.trees.equation_labels import EQUALITY, LEAF_LABELS
 from treemem.trees.equation_literals import LEAVES, RATIONAL_LEAVES, literal_leaf, literal_tree
 from treemem.trees.equation_names import CONSTANTS, Functions, VariableNames, Variables
 from treemem.trees.equation_tokens import Token, describe_strange_character, describe_token, read_tokens, split_tokens
-from treemem.trees.postorder_nodes import Node
 from treemem.trees.source_text import decode_source, place
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Node, Tree
 
 _OPEN, _PLUS, _MINUS_PRODUCT, _TIMES, _MINUS_FACTOR, _INVERSE, _POWER = range(7)
 _PRECEDENCE = (0, 1, 2, 3, 4, 4, 5)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from treemem.errors import GraphError, shown
 from treemem.trees.as_tree import trees_of
 from treemem.trees.forest_arrays import (
     ForestArrays,
+    arrays_of_nodes,
     check_nodes,
     checked_data,
     checked_integers,
@@ -25,11 +26,9 @@ from treemem.trees.forest_arrays import (
 )
 from treemem.trees.forest_files import load_arrays, read_parquet, save_arrays, write_parquet
 from treemem.trees.postorder import PostorderTrees, concatenated_ranges, offsets, read_only
+from treemem.trees.text_forms import TextForm, TextReader
 from treemem.trees.token_layout import TokenForm, TokenSequences, punctuation, write_tokens
-from treemem.trees.tree import Tree, tree_from_postorder
-
-if TYPE_CHECKING:
-    from treemem.trees.text_forms import TextForm
+from treemem.trees.tree import Node, Tree, tree_from_postorder, tree_nodes
 
 VECTOR = "vector"
 """The name in ``node_data`` of the row that a node has in ``Forest.vectors``."""
@@ -113,14 +112,16 @@ class Forest(PostorderTrees):
         """
         if not isinstance(trees, Iterable) or isinstance(trees, (str, Mapping)):
             raise GraphError(f"a list of trees is needed, not {shown(trees)}; put a single tree in a list")
-        from treemem.trees.postorder_nodes import forest_of_nodes, tree_nodes
-        from treemem.trees.text_forms import TextReader
-
         reader = TextReader(text)
-        forest = forest_of_nodes(map(tree_nodes, trees_of(trees, labels, reader.parse)))
+        forest = cls.from_nodes(map(tree_nodes, trees_of(trees, labels, reader.parse)))
         forest = forest.with_data(node_data=node_data, tree_data=tree_data)
         reader.check_brackets(forest)
         return forest
+
+    @classmethod
+    def from_nodes(cls, trees: Iterable[Sequence[Node]]) -> Forest:
+        """Return the forest of trees that are given by their nodes, children before their parent, unchecked."""
+        return cls(**arrays_of_nodes(trees)._asdict())
 
     @classmethod
     def from_arrays(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError
-from treemem.trees.postorder import stack_sizes
+from treemem.trees.postorder import offsets, stack_sizes
+from treemem.trees.tree import Node
 
 _DATA_SORTS = "biufU"
 _NODES_AT_ONCE = 1 << 22
@@ -155,3 +156,31 @@ def same_array(first: NDArray[Any] | None, second: NDArray[Any] | None) -> bool:
     if first is None or second is None:
         return first is second
     return np.array_equal(first, second, equal_nan=first.dtype.kind == "f" and second.dtype.kind == "f")
+
+
+def arrays_of_nodes(trees: Iterable[Sequence[Node]]) -> ForestArrays:
+    """Return the arrays of trees that are given by their nodes, children before their parent."""
+    number = _Numbers()
+    size: list[int] = []
+
+    def all_nodes() -> Iterator[Node]:
+        for nodes in trees:
+            size.append(len(nodes))
+            yield from nodes
+
+    place: NDArray[np.int64] = np.fromiter(map(number.__getitem__, all_nodes()), np.int64)
+    labels = {label: index for index, label in enumerate(dict.fromkeys(label for label, _, _ in number))}
+    label = np.array([labels[label] for label, _, _ in number], np.int32)
+    arity = np.array([arity for _, arity, _ in number], np.int32)
+    value = None
+    if any(value is not None for _, _, value in number):
+        value = np.array([value for _, _, value in number], np.float64)[place]
+    return ForestArrays(tuple(labels), label[place], arity[place], offsets(size), value, {}, {})
+
+
+class _Numbers(dict[Node, int]):
+    """Numbers each distinct node when it is first asked for."""
+
+    def __missing__(self, node: Node) -> int:
+        self[node] = number = len(self)
+        return number

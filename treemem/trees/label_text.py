@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from treemem.trees.form_signs import form_by_signs
+
 VALUE_SUFFIX = re.compile(r"=[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 """The value behind the label of a leaf in brackets, as in ``label=2.5``."""
 
@@ -31,9 +33,7 @@ def format_label(label: str, *, is_inner: bool = False, is_root: bool = False) -
         and not (is_inner and ends_in_comma(label))
     )
     if is_plain and is_root:
-        from treemem.trees.other_forms import other_form
-
-        is_plain = other_form(label) is None
+        is_plain = form_by_signs(label) is None
     if is_plain:
         return label
     quoted = json.dumps(label)

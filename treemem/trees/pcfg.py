@@ -176,9 +176,8 @@ class Grammar:
 
         The inside algorithm; takes time cubic in the number of words.
         """
-        scale = math.exp(self.entropy / self.mean_length)  # for each word, so that long sentences do not underflow
-        inside = self._chart.inside(words, scale, probabilities=True)
-        return math.log(inside) - len(words) * math.log(scale) if inside > 0 else -math.inf
+        inside, exponent = self._chart.inside(words, probabilities=True)
+        return math.log(inside) + exponent * math.log(2) if inside > 0 else -math.inf
 
     def num_derivations(self, words: Sequence[str]) -> int:
         """Return how many derivations a sentence has: 0 if it is not of the grammar, above 1 if it is ambiguous.
@@ -186,7 +185,8 @@ class Grammar:
         Raises:
             RecipeError: rules with one part lead from a symbol to itself.
         """
-        return round(self._chart.inside(words, 1.0, probabilities=False))
+        inside, exponent = self._chart.inside(words, probabilities=False)
+        return round(math.ldexp(inside, exponent))
 
     @cached_property
     def _chart(self) -> _Chart:
@@ -252,27 +252,37 @@ class _Chart:
     def _number(self, name: str | tuple[str, ...]) -> int:
         return self.place.setdefault(name, len(self.place))
 
-    def inside(self, words: Sequence[str], scale: float, *, probabilities: bool) -> float:
-        """Return the sum of the products of the weights of all derivations times ``scale ** len(words)``."""
+    def inside(self, words: Sequence[str], *, probabilities: bool) -> tuple[float, int]:
+        """Return the sum of the products of the weights of all derivations, as a number and its power of 2.
+
+        The numbers of each span have a power of 2 of their own, so that no sentence is too improbable for them.
+        """
         count = len(words)
         if not count or any(word not in self.is_word for word in words):
-            return 0.0
+            return 0.0, 0
         chains = self.chains if probabilities else self._chain_counts()
         weight = self.weight if probabilities else np.ones_like(self.weight)
         chart = np.zeros((count, count + 1, self.size))
+        power = np.zeros((count, count + 1), np.int64)
         for begin, word in enumerate(words):
             number = self.place[word]
             cell = chart[begin, begin + 1]
             for left, probability in self.of_word.get(number, []):
-                cell[left] += scale * (probability if probabilities else 1.0)
+                cell[left] += probability if probabilities else 1.0
             cell[self.inner] = chains @ cell[self.inner]
-            cell[number] = scale
+            cell[number] = 1.0
         for length in range(2, count + 1):
             for begin in range(count - length + 1):
                 end = begin + length
                 middle = np.arange(begin + 1, end)
                 before, after = chart[begin, middle], chart[middle, end]
-                products = np.einsum("sr,sr->r", before[:, self.first], after[:, self.second]) * weight
+                powers = power[begin, middle] + power[middle, end]
+                highest = powers.max()
+                factor = np.ldexp(1.0, powers - highest)
+                products = np.einsum("s,sr,sr->r", factor, before[:, self.first], after[:, self.second]) * weight
                 cell = np.bincount(self.left, products, self.size)
-                chart[begin, end, self.inner] = chains @ cell[self.inner]
-        return float(chart[0, count, self.start])
+                inner = chains @ cell[self.inner]
+                _, exponent = np.frexp(inner.max())
+                chart[begin, end, self.inner] = np.ldexp(inner, -exponent)
+                power[begin, end] = highest + exponent if inner.any() else np.iinfo(np.int32).min
+        return float(chart[0, count, self.start]), int(power[0, count])

@@ -12,8 +12,7 @@ import numpy as np
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names, quoted, shown
 from treemem.trees.as_tree import as_tree, has_label, is_sympy
 from treemem.trees.forest import Forest
-from treemem.trees.postorder_nodes import Node, forest_of_nodes, tree_nodes
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Node, Tree, tree_nodes
 
 Example = Any
 """A text line, the fields of a record, a tree, or what :func:`~treemem.trees.as_tree` makes a tree of."""
@@ -260,7 +259,7 @@ def read_examples(reader: RecordReader, examples: Sequence[Example], lines: Sequ
             errors[place] = told_in_a_line(error, lines[place])
         else:
             places.append(place)
-    return ReadExamples(forest_of_nodes(trees), places, errors)
+    return ReadExamples(Forest.from_nodes(trees), places, errors)
 
 
 def told_in_a_line(error: TreememError, line: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,27 @@ from treemem.trees.as_tree import as_tree
 from treemem.trees.brackets import parse_brackets
 from treemem.trees.equation_labels import NUMBER
 from treemem.trees.equation_parser import parse_equation, parse_expression
-from treemem.trees.forest import Forest
+from treemem.trees.form_signs import may_be_other_form
 from treemem.trees.json_text import parse_json
 from treemem.trees.listops import parse_listops
 from treemem.trees.logic import parse_logic
-from treemem.trees.other_forms import may_be_other_form, other_form
+from treemem.trees.other_forms import other_form
 from treemem.trees.preorder import parse_preorder
 from treemem.trees.tree import Tree, tree_from_postorder
+
+
+class LabelledTrees(Protocol):
+    """What is read of a :class:`~treemem.trees.forest.Forest`."""
+
+    labels: tuple[str, ...]
+    label: NDArray[np.int32]
+    arity: NDArray[np.int32]
+    value: NDArray[np.float64] | None
+
+    def __len__(self) -> int: ...
+
+    def children(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+
 
 TextForm = Literal[
     "brackets", "labelled", "unlabelled", "json", "expression", "equation", "preorder", "listops", "logic"
@@ -147,7 +161,7 @@ class TextReader:
                 self._num_odd_words += 1
                 self._example = text
 
-    def check_brackets(self, forest: Forest) -> None:
+    def check_brackets(self, forest: LabelledTrees) -> None:
         """Check the trees of all texts.
 
         Raises:
@@ -164,7 +178,7 @@ class TextReader:
                 'child like the others, and text="labelled" if it is the label of the node'
             )
 
-    def check_column(self, forest: Forest) -> None:
+    def check_column(self, forest: LabelledTrees) -> None:
         """Check the trees of a column that a model is trained on.
 
         Raises:
@@ -181,7 +195,7 @@ class TextReader:
             )
         self.check_brackets(forest)
 
-    def _unlabelled(self, forest: Forest) -> str:
+    def _unlabelled(self, forest: LabelledTrees) -> str:
         """Return the sign that the first item of a bracket is a child, not a label; nothing if there is none."""
         is_inner = forest.arity > 0
         if not is_inner.any():
@@ -210,7 +224,7 @@ class TextReader:
         return ""
 
     @staticmethod
-    def _is_infix(forest: Forest, is_inner: NDArray[np.bool_]) -> bool:
+    def _is_infix(forest: LabelledTrees, is_inner: NDArray[np.bool_]) -> bool:
         """Whether every bracket is ``(a + b)`` or ``(- a)``, and some are ``(a + b)``."""
         is_binary = forest.arity == 2
         if (forest.arity[is_inner] > 2).any() or not is_binary.any():
@@ -221,15 +235,15 @@ class TextReader:
         return not forest.arity[first].any() and names <= _OPERATORS
 
 
-def _before_comma(forest: Forest) -> str | None:
+def _before_comma(forest: LabelledTrees) -> str | None:
     """Return a leaf such as ``x,`` if all leaves but the last of their nodes are such, as in ``(f x, y)``."""
     ends = np.array([len(label) > 1 and label.endswith(",") for label in forest.labels], bool)
     if not ends.any():
         return None
     pointer, child = forest.children()
-    is_last = np.zeros(forest.num_nodes, bool)
+    is_last = np.zeros(len(forest.label), bool)
     is_last[child[pointer[1:][forest.arity > 0] - 1]] = True
-    is_child = np.zeros(forest.num_nodes, bool)
+    is_child = np.zeros(len(forest.label), bool)
     is_child[child] = True
     is_leaf = (forest.arity == 0) & is_child
     has_comma = ends[forest.label] & is_leaf

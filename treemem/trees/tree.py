@@ -25,6 +25,10 @@ def _is_label(child: object) -> bool:
     return isinstance(child, (str, int, float)) and not isinstance(child, bool)
 
 
+Node = tuple[str, int, "float | None"]
+"""A label, a number of children, and the number that a leaf stands for."""
+
+
 class Tree:
     """An immutable ordered tree whose nodes carry labels.
 
@@ -314,3 +318,14 @@ def format_brackets(tree: Tree) -> str:
         else:
             parts.append(f" {label}")
     return "".join(parts)[1:]
+
+
+def tree_nodes(tree: Tree) -> list[Node]:
+    """The nodes of a tree."""
+    nodes, pending = [], [tree]
+    while pending:
+        node = pending.pop()
+        nodes.append((node.label, len(node.children), node.value))
+        pending.extend(node.children)
+    nodes.reverse()
+    return nodes

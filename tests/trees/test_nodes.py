@@ -6,15 +6,14 @@ from tree_strategies import trees
 
 from treemem.trees.equation_tokens import read_tokens, split_tokens
 from treemem.trees.forest import Forest
-from treemem.trees.postorder_nodes import forest_of_nodes, tree_nodes
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Tree, tree_nodes
 
 TEXTS = ["x = 1", "-sqrt(y)^-2/5 = log(x) - log(y, 17)", "a*-3 - 1/2 = -(b/c) + 0.7", "sin(x)^2 + cos(x)^2 = 1"]
 
 
 @given(st.lists(trees(), max_size=5))
 def test_a_forest_of_nodes_is_the_forest_of_the_trees(given_trees: list[Tree]) -> None:
-    assert forest_of_nodes([tree_nodes(tree) for tree in given_trees]) == Forest.from_trees(given_trees)
+    assert Forest.from_nodes([tree_nodes(tree) for tree in given_trees]) == Forest.from_trees(given_trees)
 
 
 @given(st.text(alphabet=st.one_of(st.sampled_from("xe1.+-*/^(),= \t\u00a0\n_"), st.characters()), max_size=20))
