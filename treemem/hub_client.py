@@ -146,9 +146,9 @@ def _hub(address: HubAddress) -> Iterator[Any]:
 
 def _problem(address: HubAddress, error: Exception, errors: Any) -> str:
     """Return what is wrong and what to do, of an error of huggingface_hub or of the library below it."""
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+    problem = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
     if isinstance(error, errors.HFValidationError):
-        return f"{address} is not the address of a model: {said}"
+        return f"{address} is not the address of a model: {problem}"
     if isinstance(error, errors.RepositoryNotFoundError):
         return (
             f"there is no repository {address.repository} on the hub, or you may not see it; check the name, and if it "
@@ -160,7 +160,7 @@ def _problem(address: HubAddress, error: Exception, errors: Any) -> str:
     if isinstance(error, errors.HfHubHTTPError) and not is_offline:
         if error.response.status_code in (401, 403):
             return f"you may not do this with {address.repository}; {_LOG_IN}, of its owner"
-        return f"the hub refused {address} (HTTP {error.response.status_code}): {said}"
+        return f"the hub refused {address} (HTTP {error.response.status_code}): {problem}"
     is_of_disk = isinstance(error, OSError) and (
         error.filename is not None or error.errno in (errno.ENOSPC, errno.EDQUOT)
     )

@@ -109,7 +109,7 @@ class Model(nn.Module):
                 new[number] = shown
             elif name in self.unseen:
                 new[number] = name
-        told: dict[int, list[str]] = {}
+        by_example_text: dict[int, list[str]] = {}
         for text, unseen in (("no training example had", new), (f"read as {vocabulary.unknown}:", unknown)):
             if not unseen:
                 continue
@@ -120,8 +120,8 @@ class Model(nn.Module):
             for example, place in places:
                 by_example.setdefault(example, set()).add(unseen[place])
             for example, names in by_example.items():
-                told.setdefault(example, []).append(f"{text} {', '.join(sorted(names))}")
-        return {example: "; ".join(parts) for example, parts in told.items()}
+                by_example_text.setdefault(example, []).append(f"{text} {', '.join(sorted(names))}")
+        return {example: "; ".join(parts) for example, parts in by_example_text.items()}
 
     def forward(self, batch: Batch) -> Any:
         """Return the outputs of the head for a batch."""

@@ -372,15 +372,15 @@ class ClassificationTask(Task):
         predicted = self.predicted(kept, targets, temperature=temperature)
         names = self.class_names
         if predicted.ndim == 1:
-            said: list[Any] = (predicted > threshold).astype(np.int64).tolist()
+            answers: list[Any] = (predicted > threshold).astype(np.int64).tolist()
             chances = predicted.tolist()
         else:
             is_bad = np.isnan(predicted).any(1)
             places = predicted[:, 1] > threshold if predicted.shape[1] == 2 else predicted.argmax(1)
             chosen = places.astype(np.int64)
-            said = [int(place) if names is None else names[place] for place in chosen.tolist()]
+            answers = [int(place) if names is None else names[place] for place in chosen.tolist()]
             chances = np.where(is_bad, np.nan, predicted[np.arange(len(predicted)), chosen]).tolist()
-        pairs = zip(said, chances, strict=True)
+        pairs = zip(answers, chances, strict=True)
         return [Answer(None, None) if math.isnan(chance) else Answer(word, chance) for word, chance in pairs]
 
     def validation_record(self, kept: Tensor, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:

@@ -127,9 +127,9 @@ class RunFolder:
         if not problems:
             return
         if not pointers["last"]:
-            told = "; ".join(problems.values())
+            damage = "; ".join(problems.values())
             raise CheckpointError(
-                f"cannot resume {self.path}: {told}; choose another output folder, or replace that run "
+                f"cannot resume {self.path}: {damage}; choose another output folder, or replace that run "
                 "with overwrite=True"
             )
         _logger.warning("%s; going on from the checkpoint before it", "; ".join(problems.values()))

@@ -235,7 +235,7 @@ class GivenRows:
 
 def cell_name(cell: Cell) -> str:
     """What messages call ``cell``: its class, or that of the downward cell that it stands for."""
-    return type(getattr(cell, "turned", cell)).__name__
+    return type(getattr(cell, "downward", cell)).__name__
 
 
 def _at_least_single(value: torch.Tensor) -> torch.Tensor:

@@ -10,8 +10,8 @@ import torch
 from treemem.engines.cell import Cell, State
 from treemem.engines.propagate import Engine, NodeStates, propagate
 from treemem.errors import CellError, quoted
+from treemem.schedule.reversed_batch import nodes_of_roots, num_kinds_of, reversed_batch
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.schedule.turned import nodes_of_roots, num_kinds_of, turned_batch
 
 Direction = Literal["up", "down", "both"]
 
@@ -43,31 +43,31 @@ class DownwardCell(Protocol):
         ...
 
 
-class TurnedCell(torch.nn.Module):
-    """A downward cell as a cell over turned trees, where the only child of a node is its parent.
+class ReversedCell(torch.nn.Module):
+    """A downward cell as a cell over reversed trees, where the only child of a node is its parent.
 
     Args:
         cell: the downward cell.
-        num_kinds: number of kinds; a kind of the turned batch is ``position * num_kinds + kind``.
+        num_kinds: number of kinds; a kind of the reversed batch is ``position * num_kinds + kind``.
 
     Attributes:
-        turned: the downward cell.
+        downward: the downward cell.
     """
 
     def __init__(self, cell: DownwardCell, num_kinds: int) -> None:
         super().__init__()
-        self.turned = cell
+        self.downward = cell
         self._num_kinds = num_kinds
 
     def leaf(self, x: torch.Tensor, kind: int) -> State:
         """The states of roots."""
-        return self.turned.root(x, kind)
+        return self.downward.root(x, kind)
 
     def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
         """The states of nodes below others."""
         assert x is not None
         position, own_kind = divmod(kind, self._num_kinds)
-        return self.turned({name: value[:, 0] for name, value in children.items()}, x, position, own_kind)
+        return self.downward({name: value[:, 0] for name, value in children.items()}, x, position, own_kind)
 
 
 def propagate_down(
@@ -76,7 +76,7 @@ def propagate_down(
     """The states of every node, from the roots to the leaves, on the engines of :func:`treemem.ops.propagate`.
 
     Args:
-        cell: how states go down; a cell in the split form is one over turned trees, whose kinds are positions.
+        cell: how states go down; a cell in the split form is one over reversed trees, whose kinds are positions.
         batch: the trees.
         inputs: what each node reads, ``[nodes, input_size]``, in node order.
         engine: how to run.
@@ -85,13 +85,13 @@ def propagate_down(
         GraphError: a node with several parents.
         CellError: no such cell, or one that returned states that are not what the protocol says.
     """
-    over_turned = _is_over_turned_trees(cell)
-    turned = turned_batch(batch, by_kind=not over_turned)
-    own_cell = cell if over_turned else TurnedCell(cell, num_kinds_of(batch))  # type: ignore[arg-type]
-    by_row = inputs.index_select(0, turned.schedule.node_of_row)
-    num_roots = turned.schedule.num_leaf_rows
+    over_reversed = _is_over_reversed_trees(cell)
+    downwards = reversed_batch(batch, by_kind=not over_reversed)
+    own_cell = cell if over_reversed else ReversedCell(cell, num_kinds_of(batch))  # type: ignore[arg-type]
+    by_row = inputs.index_select(0, downwards.schedule.node_of_row)
+    num_roots = downwards.schedule.num_leaf_rows
     try:
-        return propagate(own_cell, turned, by_row[:num_roots], by_row[num_roots:], engine=engine)  # type: ignore[arg-type]
+        return propagate(own_cell, downwards, by_row[:num_roots], by_row[num_roots:], engine=engine)  # type: ignore[arg-type]
     except CellError as error:
         raise CellError(f"on the way down, where roots are leaves, {error}") from error
 
@@ -123,7 +123,7 @@ def propagate_both(
     _check_state(above, output, "on the way up")
     downward = propagate_down(down, batch, above[output], engine=engine)
     below = {name: value.index_select(0, downward.row_of_node) for name, value in downward.states.items()}
-    row_of_root = nodes_of_roots(turned_batch(batch, by_kind=not _is_over_turned_trees(down)))
+    row_of_root = nodes_of_roots(reversed_batch(batch, by_kind=not _is_over_reversed_trees(down)))
     row_of_node = torch.arange(batch.num_nodes, device=row_of_root.device)
     _check_state(below, output, "on the way down")
     if direction == "down":
@@ -134,8 +134,8 @@ def propagate_both(
     return NodeStates(states, row_of_node, row_of_root)
 
 
-def _is_over_turned_trees(cell: DownwardCell | Cell) -> bool:
-    """Whether a cell is one over turned trees, whose leaves are roots and whose kinds are positions.
+def _is_over_reversed_trees(cell: DownwardCell | Cell) -> bool:
+    """Whether a cell is one over reversed trees, whose leaves are roots and whose kinds are positions.
 
     Raises:
         CellError: it is neither that nor a downward cell.

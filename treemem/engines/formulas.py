@@ -9,7 +9,7 @@ import torch
 
 from treemem.engines.cell import leaf_products
 from treemem.engines.printer.cut import Map, cut_cell
-from treemem.engines.printer.printed import PrintedCell, formula_key, once, print_split
+from treemem.engines.printer.printed import PrintedCell, cached_formula, formula_key, print_split
 from treemem.engines.printer.symbolic import StepError
 
 
@@ -41,7 +41,7 @@ def split_formulas(
         products, width = cell.products(arity) if arity else leaf_products(cell), features[arity > 0]
         widths = {product.name: weights[product.weights][0].shape[1] for product in products}
         full_key = (key, arity, tuple(widths.items()), tuple(states.items()), width)
-        printed_cell = once(full_key, lambda: print_split(cell, arity, products, widths, states, width))  # noqa: B023
+        printed_cell = cached_formula(full_key, lambda: print_split(cell, arity, products, widths, states, width))  # noqa: B023
         formulas[arity] = Formula(printed_cell, [(product.weights, product.set_of_kind) for product in products])
     return formulas, weights
 

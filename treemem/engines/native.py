@@ -52,7 +52,7 @@ _MOST_CHILDREN = 128  # of a node; tracing takes longer with each
 
 
 _logger = logging.getLogger(__name__)
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: Features) -> State:
@@ -101,9 +101,9 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
             raise StepError(f"it has {most} matrix products; C++ takes {_MOST_PRODUCTS}")
     except StepError as error:
         reason = f"{cell_name(cell)} cannot be printed: {error}"
-        if reason not in _told:
+        if reason not in _reported:
             _logger.info("%s; its trees run under autograd", reason)
-            _told.add(reason)
+            _reported.add(reason)
         raise NotNative(reason) from None
     names = dict.fromkeys(name for formula in formulas.values() for name in formula.printed.learned)
     label, of_labels = None, {}

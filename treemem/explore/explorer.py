@@ -188,7 +188,7 @@ def _answers(model: Model, data: Examples, kept: Any) -> list[dict[str, Any]]:
         )
     else:
         labels = task.known_answers(data) or [None] * len(data)
-        answers = [_other_answer(*said, label) for said, label in zip(model.answers(kept, data), labels, strict=True)]
+        answers = [_other_answer(*parts, label) for parts, label in zip(model.answers(kept, data), labels, strict=True)]
     for number, answer in enumerate(answers):
         output, is_number = kept[number], answer["prediction"] != _NOT_A_NUMBER
         is_known = correct is not None and data.labelled[number]

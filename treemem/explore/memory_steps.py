@@ -53,7 +53,7 @@ def memory_steps(tokens: Sequence[str], pointers: Sequence[int], slots: int) -> 
     for place, (token, slot) in enumerate(zip(others, pointers[1:], strict=True), start=1):
         if not lowest <= slot <= slots:
             raise GraphError(f"token {place} ({token!r}) attends to slot {slot}; it can attend to {lowest} to {slots}")
-        memory = {**{at: held for at, held in memory.items() if at > slot}, slot: candidates[slot]}
+        memory = {**{at: content for at, content in memory.items() if at > slot}, slot: candidates[slot]}
         candidates = dict.fromkeys(range(1, slot), token)
         below = token
         for at in range(slot, slots + 1):
@@ -81,7 +81,7 @@ def memory_table(
     lines = [["token", "slot", *shown, *(f"M{slot}" for slot in used), *(f"C{slot}" for slot in used)]]
     for place, step in enumerate(steps):
         known = [f"{probabilities[place]:.3f}" if place else ""] if probabilities is not None else []
-        cells = [held.get(slot, "") for held in (step.memory, step.candidates) for slot in used]
+        cells = [contents.get(slot, "") for contents in (step.memory, step.candidates) for slot in used]
         lines.append([step.token, "" if step.slot is None else str(step.slot), *known, *cells])
     return markdown_table(lines)
 

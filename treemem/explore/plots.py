@@ -192,11 +192,11 @@ def plot_heat_maps(
         RecipeError: matplotlib is not installed, or the file cannot be written.
     """
     tables = {name: np.asarray(values, np.float64) for name, values in maps.items()}
-    told = np.concatenate([values[np.isfinite(values)] for values in tables.values()])
+    numbers = np.concatenate([values[np.isfinite(values)] for values in tables.values()])
     figure = _new_figure((1.5 + len(tables) * max(2.2, 0.42 * len(columns)), max(2.2, 0.32 * len(rows) + 1.2)))
     panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
     for axes, (name, values) in zip(panels, tables.items(), strict=True):
-        image = axes.imshow(values, cmap="viridis", vmin=told.min(), vmax=told.max(), aspect="auto")
+        image = axes.imshow(values, cmap="viridis", vmin=numbers.min(), vmax=numbers.max(), aspect="auto")
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
         axes.set_xlabel(axes_names[0])
@@ -328,8 +328,8 @@ def plot_memory_run(record: Mapping[str, Any], path: str | Path, *, title: str =
     for column, step in enumerate(steps):
         for row, slot in enumerate(used):
             if slot in step.memory:
-                held = textwrap.fill(" ".join(step.memory[slot].replace("(", "").replace(")", "").split()), 12)
-                below.text(column, row, held, ha="center", va="center", fontsize="small", parse_math=False)
+                content = textwrap.fill(" ".join(step.memory[slot].replace("(", "").replace(")", "").split()), 12)
+                below.text(column, row, content, ha="center", va="center", fontsize="small", parse_math=False)
             if slot == step.slot:
                 left, right, low, high = column - 0.48, column + 0.48, row - 0.47, row + 0.47
                 below.plot([left, right, right, left, left], [low, low, high, high, low], color="black")

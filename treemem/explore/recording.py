@@ -167,7 +167,7 @@ def _token_values(
             sort: Literal["state", "step"] = "step" if len(rest) < 2 else "state"
             by_name[name] = Values(sort, entries_of(values), axis=rest[0] if rest else "")
     return by_name | {
-        name: Values("state", entries_of(_numpy(held)[present]), axis="slots") for name, held in memory.items()
+        name: Values("state", entries_of(_numpy(contents)[present]), axis="slots") for name, contents in memory.items()
     }
 
 

@@ -103,8 +103,8 @@ class StateTable:
 
 
 def _bounds(fields: Sequence[Values]) -> dict[str, str]:
-    told = [field.values if field.known is None else field.values[field.known] for field in fields]
-    finite = [array[np.isfinite(array)] for array in told]
+    arrays = [field.values if field.known is None else field.values[field.known] for field in fields]
+    finite = [array[np.isfinite(array)] for array in arrays]
     low = min(float(array.min(initial=0.0)) for array in finite)
     return {"low": shown(low), "high": shown(max(float(array.max(initial=0.0)) for array in finite))}
 

@@ -23,13 +23,13 @@ def binary_scores(predicted: NDArray[np.bool_], actual: NDArray[np.bool_], group
 
     def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
         answer, truth = predicted[chosen], actual[chosen]
-        right, said, positive = int((answer & truth).sum()), int(answer.sum()), int(truth.sum())
+        right, answered, positive = int((answer & truth).sum()), int(answer.sum()), int(truth.sum())
         return {
             "accuracy": float((answer == truth).mean()),
             "majority": max(positive, len(truth) - positive) / len(truth),
-            "precision": right / max(1, said),
+            "precision": right / max(1, answered),
             "recall": right / max(1, positive),
-            "f1": 2 * right / max(1, said + positive),
+            "f1": 2 * right / max(1, answered + positive),
         }
 
     return scores_by_group(group, metrics)

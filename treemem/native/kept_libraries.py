@@ -81,8 +81,8 @@ def kept_library(name: str, compile_to: Callable[[Path], None], load: Callable[[
 def reason_of(error: Exception) -> str:
     """Return what is wrong in one line; of what a compiler prints it is the one with the error."""
     lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-    told = (line for line in lines if "error:" in line.lower() and not line.startswith("collect2"))
-    return next(told, lines[0] if lines else type(error).__name__)
+    errors = (line for line in lines if "error:" in line.lower() and not line.startswith("collect2"))
+    return next(errors, lines[0] if lines else type(error).__name__)
 
 
 def _folders() -> Iterator[Path]:

@@ -222,10 +222,10 @@ class _Run:
         """Return a digest of all answered records, of which ``entries`` are the last ones."""
         for line, identity, example, problem in entries:
             try:
-                told = f"{line} {identity} {problem or example}\n"
+                text = f"{line} {identity} {problem or example}\n"
             except RecursionError:  # of data that are nested almost too deep to read
-                told = f"{line} {identity}\n"
-            self._answered.update(told.encode(errors="backslashreplace"))
+                text = f"{line} {identity}\n"
+            self._answered.update(text.encode(errors="backslashreplace"))
         return self._answered.hexdigest()
 
     def _remaining(self, chunks: Iterator[Chunk], partial: PartialOutput) -> Iterator[Chunk]:

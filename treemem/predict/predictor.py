@@ -189,16 +189,16 @@ class TreePredictor:
         by_place: dict[int, Answer] = {}
         warnings: dict[int, str] = {}
         kept = [number for number in range(len(read.forest)) if number not in refused]
-        told = self.model.warnings(read.forest if not refused else read.forest[kept]) if kept else {}
-        told = {kept[number]: text for number, text in told.items()}
+        texts = self.model.warnings(read.forest if not refused else read.forest[kept]) if kept else {}
+        texts = {kept[number]: text for number, text in texts.items()}
         errors = dict(read.errors)
         for number, place in enumerate(read.places):
             if number in refused:
                 errors[place] = told_in_a_line(refused[number], chunk.entries[place].line)
             else:
                 by_place[place] = next(remaining)
-                if number in told:
-                    warnings[place] = told[number]
+                if number in texts:
+                    warnings[place] = texts[number]
         answers = []
         for place, entry in enumerate(chunk.entries):
             prediction, probability = by_place.get(place, (None, None))

@@ -242,12 +242,12 @@ def read_array(path: str | os.PathLike[str], *, mmap: bool = True) -> NDArray[An
     expected = "an array that numpy.save wrote"
     try:
         array = np.lib.format.open_memmap(name, mode="r")
-        size, told = Path(name).stat().st_size, array.offset + array.nbytes
+        size, size_needed = Path(name).stat().st_size, array.offset + array.nbytes
     except OSError as error:
         raise _cannot_read(name, error) from error
     except Exception as error:  # of a damaged header; numpy evaluates it, and raises errors of many classes
         problem = shortened(str(error) or type(error).__name__)
         raise ParseError(problem, "", 0, expected, source=name) from error
-    if size != told:
-        raise ParseError(f"the array has {size} bytes, not {told}", "", 0, expected, source=name)
+    if size != size_needed:
+        raise ParseError(f"the array has {size} bytes, not {size_needed}", "", 0, expected, source=name)
     return array if mmap else array.copy()

@@ -81,8 +81,8 @@ def cut_schedule(schedule: Schedule, rows_at_once: int) -> Parts:
             for source in np.unique(part[given])
         )
         part_schedule, local = rows.schedule_of(leaves, given, own_rows)
-        told = local[by_part[first[number] : first[number] + counts[number]]]
-        made.append(Part(part_schedule, sources, torch.from_numpy(told)))
+        wanted_rows = local[by_part[first[number] : first[number] + counts[number]]]
+        made.append(Part(part_schedule, sources, torch.from_numpy(wanted_rows)))
     return Parts(made, torch.from_numpy(place[root]))
 
 
@@ -112,10 +112,10 @@ class _Rows:
     ) -> tuple[Schedule, NDArray[np.int64]]:
         """The schedule of some rows, and the way from rows of the whole to its rows, valid until the next call."""
         row = np.concatenate([leaves, given, inner])
-        held = slice(len(leaves), len(leaves) + len(given))
+        of_given = slice(len(leaves), len(leaves) + len(given))
         self._local[row] = np.arange(len(row))
         segment, height, arity, kind = (array[row] for array in (self._segment, self._height, self.arity, self._kind))
-        segment[held], height[held], arity[held], kind[held] = -1, 0, 0, GIVEN
+        segment[of_given], height[of_given], arity[of_given], kind[of_given] = -1, 0, 0, GIVEN
         starts = run_starts(segment)
         child = self._local[self.child[concatenated_ranges(self.pointer[inner], self.arity[inner])]]
         leaf = torch.from_numpy(leaves)

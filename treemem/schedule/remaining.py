@@ -47,12 +47,12 @@ def remaining_rows(index: SubtreeIndex, trees: NDArray[np.int64], known: NDArray
     num_leaves = int(np.searchsorted(index.height[computed], 0, side="right"))
     inner = computed[num_leaves:]
     ordered = np.concatenate([computed[:num_leaves], given, inner])
-    held = slice(num_leaves, num_leaves + len(given))
+    of_given = slice(num_leaves, num_leaves + len(given))
     row = np.empty(index.num_distinct, np.int64)
     row[ordered] = np.arange(len(ordered))
 
     arity, height, kind, segment = (array[ordered] for array in (index.arity, index.height, index.kind, index.segment))
-    arity[held], height[held], kind[held], segment[held] = 0, 0, GIVEN, -1
+    arity[of_given], height[of_given], kind[of_given], segment[of_given] = 0, 0, GIVEN, -1
     starts = run_starts(segment)
     row_of_node = np.where(uncovered, row[number], -1)
     node_of_row = np.empty(len(ordered), np.int64)

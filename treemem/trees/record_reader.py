@@ -264,8 +264,8 @@ def read_examples(reader: RecordReader, examples: Sequence[Example], lines: Sequ
 
 def told_in_a_line(error: TreememError, line: int) -> str:
     """What is wrong with the record of a line, without the excerpt of its text."""
-    told = str(error.at(line) if isinstance(error, (ParseError, VocabularyError)) else f"line {line}: {error}")
-    return " ".join(told.partition("\n")[0].split())
+    text = str(error.at(line) if isinstance(error, (ParseError, VocabularyError)) else f"line {line}: {error}")
+    return " ".join(text.partition("\n")[0].split())
 
 
 def find_refused(count: int, check: Callable[[int, int], object]) -> dict[int, TreememError]:

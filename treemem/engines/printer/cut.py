@@ -13,9 +13,9 @@ from torch.overrides import TorchFunctionMode
 from treemem.engines.cell import State, checked_state
 from treemem.engines.printer.printed import (
     PrintedCell,
+    cached_formula,
     formula_key,
     learned_by,
-    once,
     parameter_of,
     parts_of,
     printed,
@@ -36,20 +36,20 @@ class Part(NamedTuple):
     Attributes:
         name: of the parameter.
         entry: which entry; None for all.
-        is_turned: whether what is used is its transpose.
+        is_transposed: whether what is used is its transpose.
         learns: whether the states have a gradient for it.
     """
 
     name: str
     entry: int | None = None
-    is_turned: bool = False
+    is_transposed: bool = False
     learns: bool = True
 
     def of(self, cell: torch.nn.Module) -> torch.Tensor:
         value: torch.Tensor = parameter_of(cell, self.name)
         value = value if self.entry is None else value[self.entry]
         value = value if self.learns else value.detach()
-        return value.t() if self.is_turned else value
+        return value.t() if self.is_transposed else value
 
 
 class Map(NamedTuple):
@@ -100,7 +100,7 @@ def cut_cell(
         CellError: it returns states that are not what the protocol says.
     """
     full_key = (key, arity, kind, tuple(states.items()), features)
-    return once(full_key, lambda: _Cutting(cell, arity, kind, states, features).cut())
+    return cached_formula(full_key, lambda: _Cutting(cell, arity, kind, states, features).cut())
 
 
 class _Reached(Exception):
@@ -153,9 +153,9 @@ class _Products(TorchFunctionMode):
             return None
         if func is torch.nn.functional.linear:
             return self._linear(*args, **kwargs)
-        turned = self._part(args[1]) if func in _MATMUL and len(args) == 2 and args[1].dim() == 2 else None
-        if turned is not None:
-            return Map(turned._replace(is_turned=not turned.is_turned), None), args[0]
+        transposed = self._part(args[1]) if func in _MATMUL and len(args) == 2 and args[1].dim() == 2 else None
+        if transposed is not None:
+            return Map(transposed._replace(is_transposed=not transposed.is_transposed), None), args[0]
         return None
 
     def _part(self, value: torch.Tensor) -> Part | None:

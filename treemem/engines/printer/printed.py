@@ -135,7 +135,7 @@ def _gather(formula: Step, shape: StepShape, copies: int, width: int) -> tuple[S
 _printed: dict[Hashable, Any] = {}
 
 
-def once(key: Hashable, make: Callable[[], T]) -> T:
+def cached_formula(key: Hashable, make: Callable[[], T]) -> T:
     """Return what ``make`` gives, or raise its error; it is called once for a key.
 
     Raises:

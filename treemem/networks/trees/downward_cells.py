@@ -18,7 +18,7 @@ from treemem.networks.trees.tree_rnn.equations import tree_rnn_step
 
 
 class DownwardSplitCell(SplitTreeCell):
-    """A cell over turned trees: ``a = W x + U_p h + b``, where ``h`` is the parent's and ``p`` the node's position.
+    """A cell over reversed trees: ``a = W x + U_p h + b``, where ``h`` is the parent's and ``p`` the node's position.
 
     ``W`` and ``b`` are the same for all positions, and a root has ``h = 0``. Each ``U_p`` has its own.
 

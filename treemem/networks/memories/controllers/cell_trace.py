@@ -53,9 +53,9 @@ def _did(cell: MemoryCell, x: torch.Tensor, before: Any, after: Any) -> dict[str
     arguments = cell.arguments(cell.controlled(x, before)[0])
     sizes = [memory.readout_size(cell.memory_size) for memory in cell.all_memories()]
     readouts = after.read.split(sizes, 1)
-    for memory, given, held, read in zip(cell.all_memories(), arguments, after.memories, readouts, strict=True):
+    for memory, given, state, read in zip(cell.all_memories(), arguments, after.memories, readouts, strict=True):
         names = [name for control in memory.controls(cell.memory_size) for name in control.names]
-        traced |= memory.trace(cell.memory_size, dict(zip(names, given, strict=True)), held, read)
+        traced |= memory.trace(cell.memory_size, dict(zip(names, given, strict=True)), state, read)
     return {name: value[0] for name, value in traced.items()}
 
 

@@ -127,10 +127,12 @@ class MemoryCell(StepCell):
 
         With early fusion and one memory that runs in C++, a plain cell, an LSTM or a GRU takes all steps at once there.
         """
-        memory, held = self.all_memories()[0], state.memories[0]
+        memory, stored = self.all_memories()[0], state.memories[0]
         alone = type(self) is MemoryCell and self.fusion == "early" and len(self.memories) == 1
         compiled = (
-            memory.compiled(held, inputs.shape[1]) if alone and not has_hooks(self.controller, self.controls) else None
+            memory.compiled(stored, inputs.shape[1])
+            if alone and not has_hooks(self.controller, self.controls)
+            else None
         )
         if compiled is None or not isinstance(self.controls, nn.Linear):
             return super().run(inputs, state, lengths)
@@ -142,8 +144,8 @@ class MemoryCell(StepCell):
             after = MemoryCellState(hidden, (compiled.after(*become),), read)
         else:  # it does not change, and what is read last is not computed
             output = hidden[0] if isinstance(hidden, tuple) else hidden
-            held, read = memory.step(held, *self.arguments(output)[0])
-            after = MemoryCellState(hidden, (held,), read)
+            stored, read = memory.step(stored, *self.arguments(output)[0])
+            after = MemoryCellState(hidden, (stored,), read)
             if lengths is not None:
                 after = where(to_device(lengths > 0, inputs.device), after, state)
         return torch.tanh(self.output(outputs)), after

@@ -331,12 +331,12 @@ def compose(
         first: the first slot that is composed.
         rate: of the dropout.
     """
-    held, shares = memory[first:], cumulative[first:, :, None]
+    below, shares = memory[first:], cumulative[first:, :, None]
     hidden, size = weights[0], new.shape[1]
-    of_held = functional.linear(dropped(held, rate), hidden.weight[:, size:], hidden.bias)  # for all slots
+    of_held = functional.linear(dropped(below, rate), hidden.weight[:, size:], hidden.bias)  # for all slots
     of_vertical = hidden.weight[:, :size].t()
     state, composed = new, [new] * first
-    for token_state, product, horizontal, share in zip(new.expand_as(held), of_held, held, shares, strict=True):
+    for token_state, product, horizontal, share in zip(new.expand_as(below), of_held, below, shares, strict=True):
         both = torch.addmm(product, dropped(state, rate), of_vertical).to(new.dtype)
         state = torch.lerp(token_state, cell(both, state, horizontal, weights, rate), share)
         composed.append(state)

@@ -190,9 +190,9 @@ class OrderedMemory(SequenceEncoder):
         lengths = whole_numbers("lengths", lengths)
         encodings, outputs = [], []
         traced: dict[str, torch.Tensor] = {}
-        for name, memory, begins_empty, turned in self._directions(inputs, lengths):
+        for name, memory, begins_empty, flip in self._directions(inputs, lengths):
             steps = ordered_memory(
-                turned(inputs),
+                flip(inputs),
                 lengths,
                 memory.weights(),
                 self._slots_of_this_mode,
@@ -204,17 +204,17 @@ class OrderedMemory(SequenceEncoder):
             )
             kept = torch.where(lengths < inputs.shape[1], 0, lengths) if name and self.padding == "left" else lengths
             encodings.append(entry_of_each(steps.outputs, kept - 1))
-            outputs.append(turned(steps.outputs))
+            outputs.append(flip(steps.outputs))
             if steps.pointers is not None and steps.cumulative is not None:
-                traced |= {f"{name}pointers": turned(steps.pointers), f"{name}cumulative": turned(steps.cumulative)}
+                traced |= {f"{name}pointers": flip(steps.pointers), f"{name}cumulative": flip(steps.cumulative)}
         return SequenceOutput(torch.cat(encodings, 1), torch.cat(outputs, 2), traced)
 
     def _directions(self, inputs: torch.Tensor, lengths: torch.Tensor) -> Iterator[_Direction]:
         shorter = lengths < inputs.shape[1]
         yield _Direction("", self.forward_memory, shorter & (self.padding == "left"), lambda values: values)
         if self.backward_memory is not None:
-            turned = partial(reversed_within, lengths=lengths)
-            yield _Direction("backward_", self.backward_memory, shorter & (self.padding == "right flipped"), turned)
+            flip = partial(reversed_within, lengths=lengths)
+            yield _Direction("backward_", self.backward_memory, shorter & (self.padding == "right flipped"), flip)
 
     can_induce_trees = True
 
@@ -256,9 +256,9 @@ class OrderedMemory(SequenceEncoder):
         items, lengths = self.items(batch)
         inputs = self.embedding(to_device(items, self.embedding.weight.device))
         count, traced = self._slots_of_this_mode, {}
-        for name, memory, begins_empty, turned in self._directions(inputs, lengths):
-            held = slot_contents(turned(inputs), lengths, memory.weights(), count, begins_empty=begins_empty)
-            traced[f"{name}slots"] = turned(held.flatten(2)).view_as(held)
+        for name, memory, begins_empty, flip in self._directions(inputs, lengths):
+            contents = slot_contents(flip(inputs), lengths, memory.weights(), count, begins_empty=begins_empty)
+            traced[f"{name}slots"] = flip(contents.flatten(2)).view_as(contents)
         return traced
 
 
@@ -268,7 +268,7 @@ class _Direction(NamedTuple):
     name: str
     memory: MemoryMaps
     begins_empty: torch.Tensor
-    turned: Callable[[torch.Tensor], torch.Tensor]
+    flip: Callable[[torch.Tensor], torch.Tensor]
 
 
 class MemoryMaps(Resettable):

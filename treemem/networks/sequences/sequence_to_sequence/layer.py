@@ -159,8 +159,8 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             return logits
         of_steps = []
         for symbol in given.unbind(1):
-            said, state = self._say(symbol, state)
-            of_steps.append(said)
+            symbol_logits, state = self._say(symbol, state)
+            of_steps.append(symbol_logits)
         return torch.stack(of_steps, 1)
 
     def _read(self, batch: TokenBatch) -> tuple[torch.Tensor, _Decoding]:
@@ -207,9 +207,9 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             if self.attends:
                 annotations = self._annotations(embedded, read, torch.tensor([len(source)]))
                 state = self._attending(state, annotations, torch.tensor([len(source)], device=encoded.device))
-            said, _, more = traced_run(self.cell, self.embedding(torch.tensor([target], device=encoded.device)), state)
+            after, _, more = traced_run(self.cell, self.embedding(torch.tensor([target], device=encoded.device)), state)
             symbols.append(source + target)
-            outputs.append(torch.cat([read, said], 1)[0])
+            outputs.append(torch.cat([read, after], 1)[0])
             traces.append(did + more)
         tokens = TokenBatch.from_sequences(symbols)
         trace = stacked_traces(traces)

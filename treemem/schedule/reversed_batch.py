@@ -1,4 +1,4 @@
-"""Trees turned upside down: the schedule of a pass from the roots to the leaves."""
+"""Trees with their edges reversed: the schedule of a pass from the roots to the leaves."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from treemem.schedule.tree_batch import TreeBatch
 _turned: WeakKeyDictionary[Schedule, dict[bool, TreeBatch]] = WeakKeyDictionary()
 
 
-def turned_batch(batch: TreeBatch, by_kind: bool = True) -> TreeBatch:
-    """The nodes of ``batch`` with every edge turned round: each node's only child is its parent; made once.
+def reversed_batch(batch: TreeBatch, by_kind: bool = True) -> TreeBatch:
+    """The nodes of ``batch`` with every edge reversed: each node's only child is its parent; made once.
 
     Every node has a row of its own, for what comes from above differs even between equal subtrees. The trees' roots
-    are the leaves of the turned batch, and its encodings are still those of the roots.
+    are the leaves of the reversed batch, and its encodings are still those of the roots.
 
     Args:
         batch: the trees.
@@ -55,10 +55,10 @@ def _turn(batch: TreeBatch, by_kind: bool) -> TreeBatch:
     position = np.arange(len(child)) - np.repeat(pointer[:-1], arity)
     kind = schedule.kind_of_row.cpu().numpy()[schedule.row_of_node.cpu().numpy()].copy()
     kind[child] = position * num_kinds_of(batch) + kind[child] if by_kind else position
-    turned = Schedule.from_edges(
+    upside_down = Schedule.from_edges(
         schedule.num_nodes, parent, child, kind=kind, roots=root, allow_several_parents=True
     )  # a node may have several children, which are parents now
-    return TreeBatch(turned.to(batch.device), None, trees_per_example=batch.trees_per_example)
+    return TreeBatch(upside_down.to(batch.device), None, trees_per_example=batch.trees_per_example)
 
 
 def _children_of_nodes(batch: TreeBatch) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
