@@ -62,7 +62,7 @@ def equations(least_depth: int, greatest_depth: int, count: int) -> Examples:
     if least_depth >= 8 and published.exists():
         source, forest = "published sample", read_equations(published).forest
     else:
-        source, forest = "generated", generate_equations(max(4 * count, 2000), seed=1).forest
+        source, forest = "generated", generate_equations(max(4 * count, 2000), seed=1)
     depth = forest.height()[forest.begin[1:] - 1]
     chosen = np.flatnonzero((depth >= least_depth) & (depth <= greatest_depth))
     chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:count])

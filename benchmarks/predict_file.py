@@ -48,7 +48,7 @@ def make(path: Path, records: int, processes: int) -> None:
 
 
 def _lines(size: int, seed: int) -> list[str]:
-    return [format_equation(tree) for tree in generate_equations(size, seed=seed).forest]
+    return [format_equation(tree) for tree in generate_equations(size, seed=seed)]
 
 
 def about(path: Path) -> str:

@@ -48,7 +48,7 @@ def generate(folder: Path, size: int, shard_size: int) -> None:
             return
         if shard_size < 1:
             raise RecipeError(f"--shard-size must be 1 or more, and is {shard_size}")
-        equations = generate_equations(size, progress=None).forest
+        equations = generate_equations(size, progress=None)
         unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
         unfinished.mkdir(parents=True)
         for number, begin in enumerate(range(0, len(equations), shard_size)):

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import checked_count
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
-from treemem.tasks.equation_verification.generation import mixed_generator
-from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, DerivationOptions
-from treemem.tasks.equation_verification.generation.generator import generate_equations, with_more_training
+from treemem.tasks.equation_verification.generation.generator import VERSION, generate_equations, with_more_training
 from treemem.tasks.equation_verification.generation.numeric import SYMBOLIC, generate_numeric
 from treemem.tasks.equation_verification.generation.quotas import DEEPEST, TRAINING_DEPTH, split_by_depth
 from treemem.trees.forest import Forest
@@ -31,15 +29,10 @@ class EquationDataOptions:
         max_depth: the greatest depth generated.
         training_size: generate further equations of depth 1-7, with the next seed, until this number is for training;
             validation and test stay the same. None adds nothing.
-        training_depth: the greatest depth of those further equations, with version 2.
-        derived_share, branches: how those further equations are derived; see
-            :class:`~treemem.tasks.equation_verification.generation.derivation.DerivationOptions`.
+        training_depth: the greatest depth of those further equations.
         numeric: number of numeric equations to add to all splits; the task must be numeric.
         path: use these equations instead: a folder of a saved forest, or a file of labelled equations. Their field
             ``split`` (train, validation, test) divides them; without it, depth and ``seed`` do.
-        version: of the generator. ``"2"`` makes equations by the published procedure, and equations like those of
-            textbooks, of all functions and constants. ``"1"`` derives them from the published identities; earlier
-            results use it.
 
     Raises:
         RecipeError: an option is out of range or contradicts another.
@@ -49,11 +42,8 @@ class EquationDataOptions:
     seed: int = 12093
     max_depth: int = 13
     training_size: int | None = None
-    derived_share: float = 0.0
-    branches: bool = False
     numeric: int = 0
     path: str | None = None
-    version: str = "2"
     training_depth: int = TRAINING_DEPTH
 
     def __post_init__(self) -> None:
@@ -71,22 +61,10 @@ class EquationDataOptions:
                 f"data.training_size adds equations to depth {TRAINING_DEPTH}, but data.max_depth is {self.max_depth}; "
                 f"make it at least {TRAINING_DEPTH}"
             )
-        checked_choice("data.version", self.version, ("1", "2"))
-        if self.training_depth != TRAINING_DEPTH and (self.version == "1" or not adds):
-            raise RecipeError("data.training_depth needs data.version 2 and data.training_size; set these")
+        if self.training_depth != TRAINING_DEPTH and not adds:
+            raise RecipeError("data.training_depth needs data.training_size; set that too")
         if not TRAINING_DEPTH <= checked_count("data.training_depth", self.training_depth) <= DEEPEST:
             raise RecipeError(f"data.training_depth must be {TRAINING_DEPTH} to {DEEPEST}, not {self.training_depth}")
-        if self.derivation != BY_IDENTITIES and self.version != "1":
-            raise RecipeError(
-                "data.derived_share and data.branches are options of data.version 1; leave them out, or set that"
-            )
-        if self.derivation != BY_IDENTITIES and not adds:
-            raise RecipeError("data.derived_share and data.branches need data.training_size; set that too")
-
-    @property
-    def derivation(self) -> DerivationOptions:
-        """How further equations are derived."""
-        return DerivationOptions(self.derived_share, self.branches)
 
 
 def make_equation_data(
@@ -116,28 +94,21 @@ def make_equation_data(
 
 
 def _generated(options: EquationDataOptions, progress: bool | None) -> TaskData:
-    mixed = options.version == mixed_generator.VERSION
-    generate = mixed_generator.generate_mixed if mixed else generate_equations
-    data = generate(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
+    forest = generate_equations(options.size, seed=options.seed, max_depth=options.max_depth, progress=progress)
     wanted = SPLITS if options.max_depth > TRAINING_DEPTH else SPLITS[:2]
-    empty = [split for split in wanted if split not in data.forest.tree_data["split"]]
+    empty = [split for split in wanted if split not in forest.tree_data["split"]]
     if empty:
         raise RecipeError(
             f"data.size is {options.size}, which leaves no equation for {' and '.join(empty)}; "
             "make it larger, 1,000 or more to train a network"
         )
-    forest, card = data.forest, data.card()
+    card = _card(forest, options.seed)
     if options.training_size is not None:
-        size, seed = options.training_size, options.seed + 1
-        if mixed:
-            deepest = options.training_depth
-            forest = mixed_generator.with_more_mixed_training(
-                forest, size, seed=seed, max_depth=deepest, progress=progress
-            )
-        else:
-            forest = with_more_training(forest, size, seed=seed, derivation=options.derivation, progress=progress)
-        added = f"{len(forest) - len(data)} equations of depth 1-{options.training_depth}"
-        card += f"\nBeside them, {added}, all for training.\n"
+        depth, before = options.training_depth, len(forest)
+        forest = with_more_training(
+            forest, options.training_size, seed=options.seed + 1, max_depth=depth, progress=progress
+        )
+        card += f"\nBeside them, {len(forest) - before} equations of depth 1-{depth}, all for training.\n"
     if not options.numeric:
         return TaskData(forest, card)
     numeric = generate_numeric(options.numeric, seed=options.seed)
@@ -145,3 +116,24 @@ def _generated(options: EquationDataOptions, progress: bool | None) -> TaskData:
     kept = {name: forest.tree_data[name] for name in ("label", "split")}
     forest = Forest.concatenate([forest.with_data(tree_data={**kept, "kind": kind}), numeric])
     return TaskData(forest, f"{card}\nBeside them, {len(numeric)} numeric equations of the same seed.\n")
+
+
+def _card(forest: Forest, seed: int) -> str:
+    """Return a description of generated equations as Markdown."""
+    label, depth, split = (forest.tree_data[name] for name in ("label", "depth", "split"))
+    rows = []
+    for level in np.unique(depth):
+        at = depth == level
+        counts = [at.sum(), label[at].sum(), *((split[at] == name).sum() for name in SPLITS)]
+        rows.append(f"| {level} | " + " | ".join(str(int(count)) for count in counts) + " |\n")
+    return f"""# Equations, true and false
+
+{len(forest)} equations made by treemem's equation generator, version {VERSION}, seed {seed}.
+
+True equations come from the published procedure and from textbook identities; false ones are edited true ones or
+contain a mistake. Each was tested at 28 real points, and at 12 complex ones unless a function has branches. Equations
+with infinity were tested at three points. No two are equal up to renaming and swapping.
+
+| depth | equations | true | training | validation | test |
+|---|---|---|---|---|---|
+{"".join(rows)}"""

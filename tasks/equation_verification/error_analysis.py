@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from treemem.runs.study import packed_answers
 from treemem.runs.study_file import StudyResults
-from treemem.tasks.equation_verification.generation.corruption import EDIT_NAMES
 from treemem.tasks.equation_verification.generation.expressions import TRIGONOMETRIC_FUNCTIONS
+from treemem.tasks.equation_verification.generation.mistakes import EDIT_NAMES
 from treemem.trees.equation_labels import BINARY_FUNCTIONS
 from treemem.trees.forest import Forest
 
@@ -38,7 +38,7 @@ def equation_groups(equations: Forest) -> dict[str, Groups]:
     groups: dict[str, Groups] = {
         "label and edit": {
             "true": true,
-            **{f"false by {name}": ~true & (edit == code) for code, name in enumerate(EDIT_NAMES)},
+            **{f"false by {name}": ~true & (edit == code) for code, name in EDIT_NAMES.items()},
         },
         "function": {name: holds[:, column[name]] for name in functions},
         "variables": {str(count): variables == count for count in range(int(variables.max(initial=0)) + 1)},
@@ -49,9 +49,9 @@ def equation_groups(equations: Forest) -> dict[str, Groups]:
 def kind_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield a record for each group of equations with its members, so that a page can count errors by group.
 
-    The equations are those for the test of the data set ``data`` of the study.
+    The equations are those for the test of the data set of the study.
     """
-    equations = done.data["data"]
+    equations = done.data[done.study.data]
     digest = done.task.examples(equations).digest()
     if before and before[0]["data"]["hash"] == digest:
         return
@@ -61,7 +61,7 @@ def kind_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterat
                 "kind": f"{way}: {group}",
                 "way": way,
                 "group": group,
-                "data": {"name": "data", "hash": digest},
+                "data": {"name": done.study.data, "hash": digest},
                 "members": packed_answers(members),
             }
 

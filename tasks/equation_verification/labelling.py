@@ -13,12 +13,10 @@ import mpmath
 from treemem.errors import RecipeError
 from treemem.records import check_writable, format_of, write_records
 from treemem.task import Verdict
-from treemem.tasks.equation_verification.generation.evaluation import UndefinedValueError, evaluate_exactly
-from treemem.tasks.equation_verification.generation.exactness import AGREEMENT
+from treemem.tasks.equation_verification.generation.evaluation import AGREEMENT, UndefinedValueError, exact_difference
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS, NAN, side_values
-from treemem.tasks.equation_verification.generation.real_verification import NUM_REAL, POINTS, verify_real
-from treemem.tasks.equation_verification.generation.verification import TRUE
+from treemem.tasks.equation_verification.generation.verification import NUM_REAL, POINTS, TRUE, verify
 from treemem.tasks.equation_verification.readers import EquationFile, read_equations
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import NUM_VARIABLES
@@ -52,7 +50,7 @@ def verdicts(forest: Forest) -> list[Verdict]:
     """
     whole = ExpressionTable()
     table, equations = _without_double_signs(whole, whole.from_forest(forest))
-    results = verify_real(table, equations, branches=True)
+    results = verify(table, equations, branches=True)
     return [_verdict(table, equation, result == TRUE) for equation, result in zip(equations, results, strict=True)]
 
 
@@ -94,20 +92,12 @@ def _verdict(table: ExpressionTable, equation: int, is_true: bool) -> Verdict:
 
 def _agree(table: ExpressionTable, equation: int, point: Sequence[float]) -> bool | None:
     """Return whether the sides are equal to 40 digits; None if one is undefined, or more digits are needed."""
-    variables = [complex(value) for value in point]
-
-    def difference(digits: int) -> tuple[Any, Any]:
-        left, right = (
-            evaluate_exactly(table, side, variables, real=True, digits=digits) for side in table.children[equation]
-        )
-        return left - right, max(abs(left), abs(right), 1)
-
     with mpmath.workdps(_MORE_DIGITS):
         try:
-            gap, scale = difference(_DIGITS)
+            gap, scale = exact_difference(table, equation, point, _DIGITS)
             if abs(gap) <= scale * AGREEMENT:
                 return True
-            exact, _ = difference(_MORE_DIGITS)
+            exact, _ = exact_difference(table, equation, point, _MORE_DIGITS)
         except UndefinedValueError:
             return None
         return False if abs(gap - exact) <= abs(exact) / 100 else None

@@ -10,14 +10,12 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import mpmath
 import numpy as np
 
 from treemem.checkpoint import load_pretrained, pretrained_names
 from treemem.model_digest import weights_digest
 from treemem.runs.study_file import StudyResults
-from treemem.tasks.equation_verification.generation.evaluation import UndefinedValueError, evaluate_exactly
-from treemem.tasks.equation_verification.generation.exactness import AGREEMENT
+from treemem.tasks.equation_verification.generation.evaluation import sides_agree
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.labelling import verdicts
 from treemem.trees.equation_labels import NUM_VARIABLES
@@ -25,7 +23,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 SOURCE = "Arabshahi et al. 2020, table 1"
-_POINTS, _DIGITS, _REACH = 400, 50, 3.1
+_POINTS, _REACH = 400, 3.1
 
 
 class PublishedExample(NamedTuple):
@@ -57,18 +55,10 @@ def share_of_points(equation: Tree, *, seed: int = 0) -> tuple[int, int]:
     Each variable is between -3.1 and 3.1. The equation holds if the sides, computed with 50 digits, agree to 40.
     """
     table, generator = ExpressionTable(), random.Random(f"published examples {seed}")
-    sides = table.children[table.from_tree(equation)]
-    held = defined = 0
-    for _ in range(_POINTS):
-        point = [complex(generator.uniform(-_REACH, _REACH)) for _ in range(NUM_VARIABLES)]
-        try:
-            left, right = (evaluate_exactly(table, side, point, real=True, digits=_DIGITS) for side in sides)
-        except UndefinedValueError:
-            continue
-        defined += 1
-        with mpmath.workdps(_DIGITS):
-            held += bool(abs(left - right) <= AGREEMENT * max(abs(left), abs(right), 1))
-    return held, defined
+    number = table.from_tree(equation)
+    points = ([generator.uniform(-_REACH, _REACH) for _ in range(NUM_VARIABLES)] for _ in range(_POINTS))
+    agree = [sides_agree(table, number, point) for point in points]
+    return agree.count(True), len(agree) - agree.count(None)
 
 
 def example_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -65,10 +65,10 @@ class TokenReader:
 def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the record of the scores of boosted trees on token counts, if it is not in ``before``.
 
-    They learn from the data set ``data`` of the study; it is scored, and so are the files.
+    They learn from the data set of the study; it is scored, and so are the files.
     """
     task, begin = done.task, time.perf_counter()
-    forest = done.data["data"]
+    forest = done.data[done.study.data]
     digest = task.examples(forest).digest()
     files = {name: task.examples(part).digest() for name, part in done.files.items()}
     known = next((record for record in before if record["data"]["hash"] == digest), None)
@@ -88,7 +88,7 @@ def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -
         "run": "token-reader",
         "row": "boosted trees on token counts",
         "training": {"seed": 0},
-        "data": {"name": "data", "hash": digest},
+        "data": {"name": done.study.data, "hash": digest},
         "seconds": time.perf_counter() - begin,
         **{name: {**(known or {}).get(name, {}), **value} for name, value in by_part.items()},
     }

@@ -21,8 +21,7 @@ from treemem.device_copy import to_device
 from treemem.schedule.schedule import run_starts
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.tasks.equation_verification.generation.evaluation import CONSTANTS
-from treemem.tasks.equation_verification.generation.real_functions import REAL_FUNCTIONS
+from treemem.tasks.equation_verification.generation.functions import CONSTANTS, FUNCTIONS
 from treemem.trees.equation_labels import NUM_VARIABLES, variable_label
 from treemem.trees.vocabulary import Vocabulary
 
@@ -101,7 +100,7 @@ def subtree_values(index: SubtreeIndex, at: NDArray[np.float64]) -> NDArray[np.f
                 continue
             child = index.child[index.child_pointer[first] : index.child_pointer[last]].reshape(-1, arity)
             operands = [found[each] for each in child.T]
-            result = REAL_FUNCTIONS[vocabulary.kinds[index.kind[first]].label](*operands)
+            result = FUNCTIONS[vocabulary.kinds[index.kind[first]].label].real(*operands)
             there = np.abs(result) < _BEYOND
             for operand in operands:
                 there &= ~np.isnan(operand)  # numpy's nan^0 and 1^nan are 1

@@ -101,7 +101,7 @@ def _equations(options: argparse.Namespace, candidates: Candidates) -> BlankedEq
     if source != GENERATED and not Path(source).is_dir():
         return read_blanked(source, candidates, seed=options.seed)
     if source == GENERATED:
-        forest = generate_equations(options.size, seed=options.seed, progress=None).forest
+        forest = generate_equations(options.size, seed=options.seed, progress=None)
     else:
         forest = Forest.load(source)
     return blanked_test(forest, candidates, seed=options.seed)

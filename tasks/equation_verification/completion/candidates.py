@@ -14,10 +14,6 @@ from treemem.errors import GraphError, ParseError, RecipeError, TreememError, sh
 from treemem.records import Record, read_records
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_verification.generation.evaluation import (
-    DOUBTFUL,
-    POINTS,
-    UNDEFINED,
-    USABLE,
     UndefinedValueError,
     evaluate,
     evaluate_exactly,
@@ -27,6 +23,8 @@ from treemem.tasks.equation_verification.generation.expressions import (
     TRIGONOMETRIC_FUNCTIONS,
     ExpressionTable,
 )
+from treemem.tasks.equation_verification.generation.functions import DOUBTFUL, UNDEFINED, USABLE
+from treemem.tasks.equation_verification.generation.verification import POINTS
 from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import EQUALITY, NUMBER, UNIFIED_LABELS, variable_label
 from treemem.trees.forest import Forest
@@ -166,14 +164,14 @@ def value_classes(forest: Forest) -> NDArray[np.int64]:
     """Return the class of each expression, int64 ``[trees]``, numbered by first appearance.
 
     Expressions of one class have values at the same points, and equal ones. So all expressions that divide by zero
-    everywhere are one class. They are evaluated at 24 real and 24 complex points, with principal values; ``0^0`` is 1.
+    everywhere are one class. The points are those of the numerical test. Values are principal values; ``0^0`` is 1.
 
     Args:
         forest: expressions that :func:`.evaluate` knows, with leaves as readers spell them.
     """
     table = ExpressionTable()
     distinct, expression_of_tree = np.unique(table.from_forest(forest), return_inverse=True)
-    values = evaluate(table, distinct.tolist())
+    values = evaluate(table, distinct.tolist(), POINTS)
     value, error, status = values.value.copy(), values.error.copy(), values.status.copy()
     for row, point in np.argwhere(status == DOUBTFUL).tolist():
         try:

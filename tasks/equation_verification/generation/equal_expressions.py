@@ -8,10 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from treemem.tasks.equation_verification.generation.evaluation import USABLE, evaluate
+from treemem.tasks.equation_verification.generation.evaluation import evaluate
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.functions import USABLE
 from treemem.tasks.equation_verification.generation.heldout import sorted_text
-from treemem.tasks.equation_verification.generation.real_verification import POINTS
+from treemem.tasks.equation_verification.generation.verification import POINTS
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.equation_parser import parse_expression
 

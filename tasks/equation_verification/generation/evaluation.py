@@ -7,10 +7,9 @@ cancellation, a branch cut. :func:`evaluate_exactly` settles those with 50 digit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -21,86 +20,27 @@ from treemem.tasks.equation_verification.generation.expressions import (
     VARIABLES,
     ExpressionTable,
 )
-from treemem.trees.equation_labels import NUM_VARIABLES
+from treemem.tasks.equation_verification.generation.functions import (
+    CONSTANTS,
+    FRACTIONS,
+    FUNCTIONS,
+    LARGEST,
+    ROUNDED_CONSTANTS,
+    ROUNDING,
+    UNDEFINED,
+    USABLE,
+    Values,
+)
 
-_FRACTIONS = {
-    **{f"Integer:{integer}": Fraction(integer) for integer in (*range(11), -2, -3)},
-    "Rational:2/5": Fraction(2, 5),
-    "Rational:-1/2": Fraction(-1, 2),
-    "Float:0.7": Fraction(7, 10),
-    "NegativeOne:-1": Fraction(-1),
-    "Half:1/2": Fraction(1, 2),
-}
-CONSTANTS: dict[str, float] = {
-    **{label: float(value) for label, value in _FRACTIONS.items()},
-    "Pi:pi": np.pi,
-    "Exp1:E": np.e,
-}
-_ROUNDED_CONSTANTS = ("Rational:2/5", "Float:0.7", "Pi:pi", "Exp1:E")
-
-USABLE, DOUBTFUL, UNDEFINED = 0, 1, 2
-"""Status of a value: known; hidden by rounding; not there (a pole, overflow)."""
-
-_ROUNDING = 2.0**-51
-_LARGEST, _SMALLEST = 1e100, 1e-100
-_DOUBT = 1e3
-"""A magnitude below this many error bounds may be zero."""
-
-
-NUM_REAL = 24
-
-
-def _draw_points(num_complex: int = 24, seed: int = 2018) -> NDArray[np.complex128]:
-    generator = np.random.default_rng(seed)
-
-    def draw(largest: float, count: int) -> NDArray[np.float64]:
-        shape = (NUM_VARIABLES, count)
-        return generator.uniform(0.2, largest, shape) * generator.choice([-1.0, 1.0], shape)
-
-    real = draw(3.0, NUM_REAL) + 0j
-    return np.concatenate([real, draw(2.5, num_complex) + 1j * draw(1.2, num_complex)], axis=1)
-
-
-POINTS = _draw_points()
-"""Where equations are tested, ``[variables, 48]``, away from zero: 24 real points, then 24 complex ones near the real
-axis in all quadrants."""
-
-
-class Values(NamedTuple):
-    """Values of some expressions at all points; each field is ``[expressions, points]``.
-
-    Attributes:
-        value: meaningless where ``status`` is ``UNDEFINED``.
-        error: bound on the absolute error of ``value``.
-        status: ``USABLE``, ``DOUBTFUL`` or ``UNDEFINED``.
-        on_cut: whether a root or fractional power of a negative number occurs within; principal values jump there.
-    """
-
-    value: NDArray[np.complex128]
-    error: NDArray[np.float64]
-    status: NDArray[np.int8]
-    on_cut: NDArray[np.bool_]
-
-    @classmethod
-    def exactly(cls, value: NDArray[np.complex128]) -> Values:
-        """Return values without errors."""
-        shape = value.shape
-        return cls(value, np.zeros(shape), np.zeros(shape, np.int8), np.zeros(shape, bool))
-
-    def take(self, rows: NDArray[np.int64] | slice) -> Values:
-        """Return the values in ``rows``."""
-        return Values(self.value[rows], self.error[rows], self.status[rows], self.on_cut[rows])
-
-    def put(self, rows: slice, values: Values) -> None:
-        """Write ``values`` into ``rows``."""
-        self.value[rows], self.error[rows] = values.value, values.error
-        self.status[rows], self.on_cut[rows] = values.status, values.on_cut
+_DIGITS = 50
+AGREEMENT = mpmath.mpf(10) ** -40
+"""The sides are equal if they differ by less, relative to the larger one, or to 1."""
 
 
 def evaluate(
     table: ExpressionTable,
     expressions: Sequence[int],
-    points: NDArray[np.complex128] = POINTS,
+    points: NDArray[np.complex128],
     num_real: int = 0,
 ) -> Values:
     """Return the values of ``expressions`` at ``points``, a row for each expression.
@@ -129,7 +69,7 @@ def evaluate(
                 result = _leaf(label, points)
             else:
                 children = np.array([[row_of[child] for child in table.children[node]] for node in group])
-                result = _checked(_FUNCTIONS[label](*(values.take(column) for column in children.T)))
+                result = FUNCTIONS[label].bounded(*(values.take(column) for column in children.T)).in_range()
                 if num_real:
                     _require_real(result, num_real)
             values.put(rows, result)
@@ -152,188 +92,9 @@ def _leaf(label: str, points: NDArray[np.complex128]) -> Values:
     value = Values.exactly(np.full((1, points.shape[1]), CONSTANTS.get(label, 1.0), np.complex128))
     if label not in CONSTANTS:  # infinity and nan
         value.status[:] = UNDEFINED
-    if label in _ROUNDED_CONSTANTS:
-        value.error[:] = _ROUNDING * CONSTANTS[label]
+    if label in ROUNDED_CONSTANTS:
+        value.error[:] = ROUNDING * CONSTANTS[label]
     return value
-
-
-def _checked(result: Values) -> Values:
-    """Return ``result`` with positive zeros, and with values out of range marked as undefined."""
-    value = result.value + 0.0
-    magnitude = np.abs(value)
-    outside = ~np.isfinite(value) | (magnitude > _LARGEST) | ((magnitude < _SMALLEST) & (value != 0))
-    doubtful = ~(result.error < 1e-3 * (1 + magnitude))
-    found = np.where(outside, UNDEFINED, np.where(doubtful, DOUBTFUL, USABLE))
-    status = np.where(result.status == USABLE, found, result.status)
-    value[outside] = 1.0
-    return Values(value, np.where(outside, 0.0, result.error), status.astype(np.int8), result.on_cut)
-
-
-def _rounded(
-    value: NDArray[np.complex128], error: NDArray[np.float64], exact: NDArray[np.bool_]
-) -> NDArray[np.float64]:
-    """Return ``error`` plus the rounding of ``value``: 0 if ``exact`` operands give a short binary number."""
-    scaled = value * 1024
-    short = (
-        exact & (np.abs(value) < 1e6) & (scaled.real == np.rint(scaled.real)) & (scaled.imag == np.rint(scaled.imag))
-    )
-    return np.where(short, 0.0, error + _ROUNDING * np.abs(value))
-
-
-def _combined(left: Values, right: Values, value: NDArray[np.complex128], error: NDArray[np.float64]) -> Values:
-    return Values(value, error, np.maximum(left.status, right.status), left.on_cut | right.on_cut)
-
-
-def _add(left: Values, right: Values) -> Values:
-    value = left.value + right.value
-    error = left.error + right.error
-    return _combined(left, right, value, _rounded(value, error, error == 0))
-
-
-def _multiply(left: Values, right: Values) -> Values:
-    value = left.value * right.value
-    error = np.abs(left.value) * right.error + np.abs(right.value) * left.error + left.error * right.error
-    return _combined(left, right, value, _rounded(value, error, (left.error == 0) & (right.error == 0)))
-
-
-def meets_cut(base: Values, exponent: Values) -> NDArray[np.bool_]:
-    """Return where ``base ^ exponent`` is a root or fractional power of a negative number."""
-    is_negative = (base.value.real < 0) & (np.abs(base.value.imag) <= 16 * base.error)
-    return is_negative & ~_is_integer(exponent)
-
-
-def _is_integer(values: Values) -> NDArray[np.bool_]:
-    return np.abs(values.value - np.rint(values.value.real)) <= 8 * values.error
-
-
-def _power(base: Values, exponent: Values) -> Values:
-    cut = meets_cut(base, exponent)
-    a, b = np.where(cut, base.value.real, base.value), exponent.value
-    magnitude = np.abs(a)
-    exact_exponent = exponent.error == 0
-    exact = (base.error == 0) & exact_exponent
-    whole = _is_integer(exponent) & exact_exponent
-    value = np.where(b == 0.5, np.sqrt(a), np.power(a, b))
-    logarithm = np.log(a)
-    error = np.abs(value) * (np.abs(b) * base.error / magnitude + np.abs(logarithm) * exponent.error)
-    error = error + _ROUNDING * np.abs(value) * (1 + np.abs(b * logarithm))
-    error = np.where(exact & (whole | (b == 0.5)), _rounded(value, error, exact), error)
-    beside_cut = (a.real < 0) & (np.abs(a.imag) <= 1e-9 * magnitude) & ~cut & ~_is_integer(exponent)
-    small = magnitude <= _DOUBT * base.error
-    status = np.where(beside_cut | (small & (~whole | (b.real < 0))), DOUBTFUL, USABLE)
-    error = np.where(small, (magnitude + base.error) ** np.maximum(b.real, 1.0), error)
-
-    zero = (a == 0) & (base.error == 0)
-    vanishes = (b.imag == 0) & (b.real > _DOUBT * exponent.error)
-    unsure = (np.abs(b) <= _DOUBT * exponent.error) & ~exact_exponent
-    status = np.where(zero, np.where(vanishes, USABLE, np.where(unsure, DOUBTFUL, UNDEFINED)), status)
-    one = ((a == 1) & (base.error == 0)) | ((b == 0) & exact_exponent)
-    status = np.where(one, USABLE, status)
-    value = np.where(one, 1.0, np.where(zero, 0.0, value))
-    error = np.where(one | zero, 0.0, error)
-    result = _combined(base, exponent, value, error)
-    return Values(value, error, np.maximum(result.status, status), result.on_cut | (cut & ~one))
-
-
-def _sine(argument: Values) -> Values:
-    return _of_argument(argument, np.sin(argument.value), np.cos(argument.value))
-
-
-def _cosine(argument: Values) -> Values:
-    return _of_argument(argument, np.cos(argument.value), np.sin(argument.value))
-
-
-def _of_argument(argument: Values, value: NDArray[np.complex128], derivative: NDArray[np.complex128]) -> Values:
-    error = argument.error * (np.abs(derivative) + argument.error) + _ROUNDING * np.abs(value)
-    error = np.where((argument.error == 0) & (argument.value == 0), 0.0, error)
-    return Values(value, error, argument.status, argument.on_cut)
-
-
-def _quotient(numerator: Values, denominator: Values) -> Values:
-    value = numerator.value / denominator.value
-    magnitude = np.abs(denominator.value)
-    error = (numerator.error + np.abs(value) * denominator.error) / magnitude + _ROUNDING * np.abs(value)
-    error = np.where((numerator.value == 0) & (numerator.error == 0), 0.0, error)
-    doubtful = magnitude <= _DOUBT * denominator.error
-    undefined = (magnitude == 0) & (denominator.error == 0)
-    status = np.where(undefined, UNDEFINED, np.where(doubtful, DOUBTFUL, USABLE))
-    result = _combined(numerator, denominator, value, error)
-    return Values(value, error, np.maximum(result.status, status), result.on_cut)
-
-
-def _reciprocal(denominator: Values) -> Values:
-    return _quotient(Values.exactly(np.ones(denominator.value.shape, np.complex128)), denominator)
-
-
-def _reciprocal_argument(function: Callable[[Values], Values]) -> Callable[[Values], Values]:
-    return lambda argument: function(_checked(_reciprocal(argument)))
-
-
-def _differentiable(
-    function: Callable[..., NDArray[np.complex128]], derivative: Callable[..., NDArray[np.complex128]]
-) -> Callable[[Values], Values]:
-    """Return an elementary function with the error of its argument carried over by its derivative."""
-
-    def apply(argument: Values) -> Values:
-        z, before = argument.value, argument.error
-        value, slope = function(z), np.abs(derivative(z))
-        error = 2 * before * slope + 4 * _ROUNDING * (np.abs(value) + slope * np.abs(z))
-        error = np.where((before == 0) & (value == 0), 0.0, error)
-        undefined = ~np.isfinite(value) & (before == 0)
-        doubtful = ~np.isfinite(error) & ((before > 0) | ~np.isfinite(slope)) & ~undefined
-        error = np.where(doubtful & (before == 0), 4 * _ROUNDING * np.abs(value), error)
-        status = np.where(undefined, UNDEFINED, np.where(doubtful & (before > 0), DOUBTFUL, USABLE))
-        return Values(value, error, np.maximum(argument.status, status).astype(np.int8), argument.on_cut)
-
-    return apply
-
-
-_exponential = _differentiable(np.exp, np.exp)
-_logarithm = _differentiable(np.log, lambda z: 1 / z)
-_arcsine = _differentiable(np.arcsin, lambda z: 1 / np.sqrt(1 - z * z))
-_arccosine = _differentiable(np.arccos, lambda z: 1 / np.sqrt(1 - z * z))
-_arctangent = _differentiable(np.arctan, lambda z: 1 / (1 + z * z))
-_sinh = _differentiable(np.sinh, np.cosh)
-_cosh = _differentiable(np.cosh, np.sinh)
-_arsinh = _differentiable(np.arcsinh, lambda z: 1 / np.sqrt(1 + z * z))
-_arcosh = _differentiable(np.arccosh, lambda z: 1 / np.sqrt(z * z - 1))
-_artanh = _differentiable(np.arctanh, lambda z: 1 / (1 - z * z))
-
-
-_FUNCTIONS: dict[str, Callable[..., Values]] = {
-    "Add": _add,
-    "Mul": _multiply,
-    "Pow": _power,
-    "sin": _sine,
-    "cos": _cosine,
-    "tan": lambda argument: _quotient(_sine(argument), _cosine(argument)),
-    "cot": lambda argument: _quotient(_cosine(argument), _sine(argument)),
-    "sec": lambda argument: _reciprocal(_cosine(argument)),
-    "csc": lambda argument: _reciprocal(_sine(argument)),
-    "asin": _arcsine,
-    "acos": _arccosine,
-    "atan": _arctangent,
-    "acsc": _reciprocal_argument(_arcsine),
-    "asec": _reciprocal_argument(_arccosine),
-    "acot": _reciprocal_argument(_arctangent),
-    "sinh": _sinh,
-    "cosh": _cosh,
-    "tanh": lambda argument: _quotient(_sinh(argument), _cosh(argument)),
-    "coth": lambda argument: _quotient(_cosh(argument), _sinh(argument)),
-    "sech": lambda argument: _reciprocal(_cosh(argument)),
-    "csch": lambda argument: _reciprocal(_sinh(argument)),
-    "asinh": _arsinh,
-    "acosh": _arcosh,
-    "atanh": _artanh,
-    "acsch": _reciprocal_argument(_arsinh),
-    "asech": _reciprocal_argument(_arcosh),
-    "acoth": _reciprocal_argument(_artanh),
-    "exp": _exponential,
-    "log": lambda value, base: _quotient(_logarithm(value), _logarithm(base)),
-}
-
-
-_DIGITS = 50
 
 
 class UndefinedValueError(ArithmeticError):
@@ -375,9 +136,34 @@ def _exact_leaf(label: str, variables: Sequence[complex]) -> Any:
         return +mpmath.pi
     if label == "Exp1:E":
         return +mpmath.e
-    if label not in _FRACTIONS:
+    if label not in FRACTIONS:
         raise UndefinedValueError
-    return mpmath.mpf(_FRACTIONS[label].numerator) / _FRACTIONS[label].denominator
+    return mpmath.mpf(FRACTIONS[label].numerator) / FRACTIONS[label].denominator
+
+
+def exact_difference(
+    table: ExpressionTable, equation: int, point: Sequence[float], digits: int = _DIGITS
+) -> tuple[Any, Any]:
+    """Return the difference of the sides at a real point, and what it is compared with: the larger side, or 1.
+
+    Raises:
+        UndefinedValueError: a side has no real value there.
+    """
+    variables = [complex(value) for value in point]
+    left, right = (
+        evaluate_exactly(table, side, variables, real=True, digits=digits) for side in table.children[equation]
+    )
+    with mpmath.workdps(digits):
+        return left - right, max(abs(left), abs(right), 1)
+
+
+def sides_agree(table: ExpressionTable, equation: int, point: Sequence[float]) -> bool | None:
+    """Return whether the sides agree to 40 digits at a real point; None if one has no value there."""
+    try:
+        difference, size = exact_difference(table, equation, point)
+    except UndefinedValueError:
+        return None
+    return bool(abs(difference) <= AGREEMENT * size)
 
 
 @lru_cache
@@ -394,7 +180,7 @@ def _checked_exactly(value: Any) -> Any:
         real, imaginary = (exponent + bits for _, _, exponent, bits in value._mpc_)
         if imaginary > real - 40:  # much more than rounding; this saves a square root
             return value
-    if not mpmath.isfinite(value) or abs(value) > _LARGEST:
+    if not mpmath.isfinite(value) or abs(value) > LARGEST:
         raise UndefinedValueError
     if isinstance(value, mpmath.mpc) and abs(value.imag) <= _zero(mpmath.mp.dps) * abs(value):
         return value.real

@@ -14,10 +14,8 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-import mpmath
-
 from treemem.errors import RecipeError, TreememError, for_commands
-from treemem.tasks.equation_verification.generation.evaluation import UndefinedValueError, evaluate_exactly
+from treemem.tasks.equation_verification.generation.evaluation import sides_agree
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS
 from treemem.tasks.equation_verification.readers import read_equations
@@ -25,8 +23,6 @@ from treemem.trees.equation_format import format_equation
 from treemem.trees.equation_labels import NUM_VARIABLES
 from treemem.trees.forest import Forest
 
-AGREEMENT = mpmath.mpf(10) ** -40
-"""The sides are equal if they differ by less, relative to the larger one, or to 1."""
 _TRIES = 24
 _WANTED = 4
 """Number of points at which both sides are defined."""
@@ -66,14 +62,10 @@ def _agreement(table: ExpressionTable, equation: int, rng: random.Random) -> lis
     for number in range(_TRIES):
         if len(found) == _WANTED:
             break
-        low, high = (0.1, 0.9) if number % 3 == 0 else (1.1, 2.5) if number % 3 == 1 else (-2.5, 2.5)
-        point = [complex(rng.uniform(low, high)) for _ in range(NUM_VARIABLES)]
-        try:
-            left, right = (evaluate_exactly(table, side, point, real=True) for side in table.children[equation])
-        except UndefinedValueError:
-            continue
-        with mpmath.workdps(50):
-            found.append(abs(left - right) <= AGREEMENT * max(abs(left), abs(right), 1))
+        low, high = ((0.1, 0.9), (1.1, 2.5), (-2.5, 2.5))[number % 3]
+        agree = sides_agree(table, equation, [rng.uniform(low, high) for _ in range(NUM_VARIABLES)])
+        if agree is not None:
+            found.append(agree)
     return found
 
 

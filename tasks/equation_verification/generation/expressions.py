@@ -22,9 +22,9 @@ VARIABLES: tuple[str, ...] = tuple(variable_label(index) for index in range(NUM_
 _INDEX_OF_VARIABLE = {label: index for index, label in enumerate(VARIABLES)}
 LABELS: tuple[str, ...] = (EQUALITY, *BINARY_FUNCTIONS, *UNARY_FUNCTIONS, *LEAF_LABELS)
 
-TRIGONOMETRIC_FUNCTIONS: tuple[str, ...] = ("sin", "cos", "csc", "sec", "tan", "cot")
-ARITHMETIC_FUNCTIONS: tuple[str, ...] = ("Add", "Mul", "Pow")
-"""The functions, with those above, of the equations of version 1."""
+TRIGONOMETRIC_FUNCTIONS = UNARY_FUNCTIONS[:6]
+ARITHMETIC_FUNCTIONS = BINARY_FUNCTIONS[:3]
+"""The functions, with those above, of the published equations."""
 
 
 class ExpressionTable:

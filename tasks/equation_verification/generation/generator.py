@@ -1,13 +1,14 @@
-"""Generated data sets of true and false equations, in the manner of Arabshahi et al. 2018, but sound."""
+"""Generated equations: by the published procedure, and like those of textbooks."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,150 +16,271 @@ from numpy.typing import NDArray
 from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
 from treemem.progress_bar import progress_bar
-from treemem.tasks.equation_verification.generation.corruption import (
-    ONE_EDIT,
-    Corruption,
-    CorruptionOptions,
-    FalseEquation,
+from treemem.reading_processes import available_cores, reading_processes
+from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
+from treemem.tasks.equation_verification.generation.heldout import held_out
+from treemem.tasks.equation_verification.generation.infinity import infinite_equation
+from treemem.tasks.equation_verification.generation.mistakes import (
+    GROW,
+    MISTAKE,
+    REPLACE,
+    SHRINK,
+    SIBLING,
+    MistakeMaker,
 )
-from treemem.tasks.equation_verification.generation.derivation import BY_IDENTITIES, Derivation, DerivationOptions
-from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.quotas import (
-    PUBLISHED_SIZE,
-    TRAINING_DEPTH,
-    depth_quotas,
-    shuffled,
-    split_by_depth,
-)
+from treemem.tasks.equation_verification.generation.published_procedure import published_equations
+from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, depth_quotas, split_by_depth
+from treemem.tasks.equation_verification.generation.textbook_walks import TextbookWalks
+from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, verify
+from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
 
-VERSION = "1"
+_LOG = logging.getLogger(__name__)
+
+VERSION = "2"
 """Data sets of different versions differ even if size and seed are the same."""
 
+TEXTBOOK_SHARE = 0.45
+"""Share of the training equations that are like those of textbooks. The deeper ones are all published-style."""
 
-@dataclass(frozen=True, eq=False)
-class EquationData:
-    """A generated data set.
+_SHARD = 20_000
+"""Equations made together. Each shard has its own random numbers, so the number of processes changes nothing."""
+
+_SURPLUS = 1.06
+"""Equations made, as a multiple of those wanted, because shards have some in common."""
+
+_MOST_ROUNDS = 12
+_PUBLISHED_KINDS = {GROW: 0.3, SHRINK: 0.35, REPLACE: 0.35, SIBLING: 0.06, MISTAKE: 0.06}
+_TEXTBOOK_KINDS = {GROW: 0.15, SHRINK: 0.2, REPLACE: 0.45, SIBLING: 0.1, MISTAKE: 0.25}
+_FROM_MISTAKES = 0.3
+"""Share of the false textbook equations that start from a classic mistake, not from a true equation."""
+
+_INFINITE_SHARE = 0.012
+"""Number of equations with infinity or nan, as a share of the textbook equations of either label."""
+
+_NUMBERED_SHARE, _RENAMED_SHARE = 0.64, 0.06
+_LEAST_DIFFERENT = 0.9
+_LARGEST_TEXTBOOK = 41
+_ROUNDS = 40
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Equations to make together.
 
     Attributes:
-        forest: trees with root ``Equality``, sorted by depth. Its ``tree_data``: ``label`` (int8, 1 true, 0 false);
-            ``depth`` (int8, height of the tree); ``split`` (``"train"``, ``"validation"``, ``"test"``); ``edit`` (int8,
-            how a false equation was made: 0 grow, 1 shrink, 2 replace, or with infinity; 3 exchange, 4 the side of
-            another equation, 5 a classic mistake; -1 for true ones); ``source`` (int64, the
-            number of the equation that was edited; -1 for true ones, or if the edited one is not in the data).
-        version: of the generator.
-        seed: of the generator.
-        procedure: how the equations were made and tested, for the card.
+        seed: of all random choices.
+        published: depth to the number of true published-style equations, and of false ones.
+        textbook: number of true textbook equations, and of false ones.
     """
 
-    forest: Forest
-    version: str
-    seed: int
-    procedure: str = (
-        "True equations are derived from 142 identities; false ones are one edit away from a true one of the same "
-        "depth. Each was tested at 24 real and 24 complex points."
-    )
+    seed: str
+    published: Mapping[int, int]
+    textbook: int
 
-    def __len__(self) -> int:
-        return len(self.forest)
 
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the equations, their order, labels and split, in hexadecimal."""
-        forest = self.forest
-        content = hashlib.sha256("\n".join((*forest.labels, "")).encode())
-        data = [forest.tree_data[name] for name in ("label", "edit", "source")]
-        for array in (forest.label, forest.arity, forest.begin, *data):
-            content.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
-        content.update("\n".join(forest.tree_data["split"].tolist()).encode())
-        return content.hexdigest()
+def make_shard(shard: Shard) -> Forest:
+    """Return the equations of a shard, with ``label``, ``depth``, ``edit`` and ``digest`` in their ``tree_data``."""
+    rng, table = random.Random(shard.seed), ExpressionTable()
+    keys: set[tuple[int, int]] = set()
+    walks = TextbookWalks(table, rng)
+    records: list[tuple[int, int, int]] = []  # equation, label, edit
 
-    def card(self) -> str:
-        """Return a description of the data as Markdown."""
-        label, depth, split = (self.forest.tree_data[name] for name in ("label", "depth", "split"))
-        lines = [
-            "# Equations, true and false",
-            "",
-            f"{len(self)} equations made by treemem's equation generator, version {self.version}, seed {self.seed}.",
-            f"SHA-256 of the content: `{self.digest}`",
-            "",
-            self.procedure,
-            "No two are equal up to renaming and swapping.",
-            "",
-            "| depth | equations | true | training | validation | test |",
-            "|---|---|---|---|---|---|",
-        ]
-        for level in np.unique(depth):
-            at = depth == level
-            counts = [at.sum(), label[at].sum(), *((split[at] == name).sum() for name in SPLITS)]
-            lines.append(f"| {level} | " + " | ".join(str(int(count)) for count in counts) + " |")
-        return "\n".join(lines) + "\n"
+    by_depth = published_equations(table, rng, shard.published, keys, held_out())
+    true = [equation for found in by_depth.values() for equation in found]
+    records += [(equation, 1, -1) for equation in true]
+    records += _published_false(table, walks, true, keys, rng)
+
+    for label in (1, 0):
+        infinite = _infinite(table, rng, round(_INFINITE_SHARE * shard.textbook), keys, true=label == 1)
+        records += [(equation, label, -1 if label else REPLACE) for equation in infinite]
+    true = _verified(table, walks.true_candidate, TRUE, shard.textbook, keys)
+    textbook = [(equation, 1, -1) for equation in true]
+    num_mistakes = int(_FROM_MISTAKES * len(true))
+    mistakes = _verified(table, walks.false_candidate, FALSE, num_mistakes, keys)
+    textbook += [(equation, 0, MISTAKE) for equation in mistakes]
+    maker = MistakeMaker(table, walks, true, _TEXTBOOK_KINDS, rng, depths_change=True)
+    depths = [table.height[equation] for equation in rng.sample(true, len(true) - num_mistakes)]
+    textbook += _false_equations(table, maker, true, Counter(depths), keys, rng)
+    return _shard_forest(table, _renamed(table, records + textbook, rng))
+
+
+def _published_false(
+    table: ExpressionTable, walks: TextbookWalks, true: Sequence[int], keys: set[tuple[int, int]], rng: random.Random
+) -> list[tuple[int, int, int]]:
+    """Return as many false equations at each depth as there are true ones: (equation, 0, kind)."""
+    maker = MistakeMaker(table, walks, true, _PUBLISHED_KINDS, rng)
+    return _false_equations(table, maker, true, Counter(table.height[equation] for equation in true), keys, rng)
+
+
+def with_false_equations(
+    table: ExpressionTable, true: Mapping[int, Sequence[int]], keys: set[tuple[int, int]], rng: random.Random
+) -> Forest:
+    """Return published-style equations and as many false ones at each depth, sorted by depth."""
+    equations = [equation for depth in sorted(true) for equation in true[depth]]
+    records = [(equation, 1, -1) for equation in equations]
+    records += _published_false(table, TextbookWalks(table, rng), equations, keys, rng)
+    records.sort(key=lambda record: table.height[record[0]])
+    return _without_digest(_shard_forest(table, _renamed(table, records, rng)))
+
+
+def _renamed(
+    table: ExpressionTable, records: Sequence[tuple[int, int, int]], rng: random.Random
+) -> list[tuple[int, int, int]]:
+    """Return the records with most equations' variables numbered in order of appearance, as a parsed text has them.
+
+    A few have random ones of the ten variables, so that all occur, and the others stay as they were made.
+    """
+    return [(_with_other_names(table, equation, rng), label, edit) for equation, label, edit in records]
+
+
+def _with_other_names(table: ExpressionTable, equation: int, rng: random.Random) -> int:
+    drawn = rng.random()
+    if drawn < _NUMBERED_SHARE:
+        return table.make(EQUALITY, table.renumbered(*table.children[equation]))
+    if drawn >= _NUMBERED_SHARE + _RENAMED_SHARE:
+        return equation
+    indexes = table.variable_indexes(equation)
+    names = rng.sample(VARIABLES, len(indexes))
+    bindings = {table.make(VARIABLES[old]): table.make(new) for old, new in zip(indexes, names, strict=True)}
+    return table.substitute(equation, bindings)
+
+
+def _infinite(
+    table: ExpressionTable, rng: random.Random, count: int, keys: set[tuple[int, int]], *, true: bool
+) -> list[int]:
+    tries = [infinite_equation(table, rng, true=true) for _ in range(40 * count)]
+    return _new(table, [equation for equation in tries if equation is not None], keys)[:count]
+
+
+def _verified(
+    table: ExpressionTable, candidate: Callable[[], int], wanted: int, count: int, keys: set[tuple[int, int]]
+) -> list[int]:
+    """Return ``count`` of the equations that ``candidate`` draws whose verdict is ``wanted``, or fewer."""
+    heldout = held_out()
+    found: list[int] = []
+    for _ in range(_ROUNDS):
+        if len(found) >= count:
+            break
+        candidates = [candidate() for _ in range(int(1.4 * (count - len(found))) + 64)]
+        fresh = _new(table, candidates, keys)
+        verdicts = verify(table, fresh, _LEAST_DIFFERENT, branches=True).tolist()
+        correct = [equation for equation, verdict in zip(fresh, verdicts, strict=True) if verdict == wanted]
+        found += [equation for equation in correct if not heldout.has(table, equation)]
+    return found[:count]
+
+
+def _new(table: ExpressionTable, candidates: Sequence[int], keys: set[tuple[int, int]]) -> list[int]:
+    """Return the candidates that are not too deep, too large, trivial or known. Adds their keys to ``keys``."""
+    fresh = []
+    for equation in candidates:
+        left, right = table.children[equation]
+        if left == right or table.height[equation] > TRAINING_DEPTH or table.size[equation] > _LARGEST_TEXTBOOK:
+            continue
+        key = table.canonical_equation(equation)
+        if key not in keys:
+            keys.add(key)
+            fresh.append(equation)
+    return fresh
+
+
+def _false_equations(
+    table: ExpressionTable,
+    maker: MistakeMaker,
+    sources: Sequence[int],
+    wanted: Mapping[int, int],
+    keys: set[tuple[int, int]],
+    rng: random.Random,
+) -> list[tuple[int, int, int]]:
+    """Return false equations made from ``sources``, as many at each depth as wanted: (equation, 0, kind)."""
+    heldout, missing = held_out(), Counter(wanted)
+    by_depth: dict[int, list[int]] = {}
+    for equation in sources:
+        by_depth.setdefault(table.height[equation], []).append(equation)
+    found: list[tuple[int, int, int]] = []
+    for _ in range(_ROUNDS):
+        if not +missing:
+            break
+        candidates: list[tuple[int, int]] = []
+        for depth, count in (+missing).items():
+            for source in rng.choices(by_depth[depth], k=int(1.4 * count) + 8):
+                made = maker.candidate(source, TRAINING_DEPTH)
+                if made is not None and (key := table.canonical_equation(made[0])) not in keys:
+                    keys.add(key)
+                    candidates.append(made)
+        verdicts = verify(table, [equation for equation, _ in candidates], _LEAST_DIFFERENT)
+        for (equation, kind), verdict in zip(candidates, verdicts.tolist(), strict=True):
+            depth = table.height[equation]
+            if verdict == FALSE and missing[depth] > 0 and not heldout.has(table, equation):
+                found.append((equation, 0, kind))
+                missing[depth] -= 1
+    return found
+
+
+def _shard_forest(table: ExpressionTable, records: Sequence[tuple[int, int, int]]) -> Forest:
+    equations = [equation for equation, _, _ in records]
+    tree_data: dict[str, NDArray[Any]] = {
+        "label": np.array([label for _, label, _ in records], np.int8),
+        "depth": np.array([table.height[equation] for equation in equations], np.int8),
+        "edit": np.array([edit for _, _, edit in records], np.int8),
+        "digest": _digests(table, equations),
+    }
+    return table.to_forest(equations, tree_data)
+
+
+def _digests(table: ExpressionTable, equations: Sequence[int]) -> NDArray[np.int64]:
+    """Return a hash of each equation, equal for those that differ only in names of variables and order of sides."""
+    known: dict[int, bytes] = {}
+
+    def digest(node: int) -> bytes:
+        found = known.get(node)
+        if found is None:
+            below = b"".join(digest(child) for child in table.children[node])
+            found = known[node] = hashlib.blake2b(table.label[node].encode() + below, digest_size=8).digest()
+        return found
+
+    def of_equation(equation: int) -> bytes:
+        left, right = table.children[equation]
+        orders = (table.renumbered(left, right), table.renumbered(right, left))
+        return min(digest(first) + digest(last) for first, last in orders)
+
+    joint = b"".join(hashlib.blake2b(of_equation(equation), digest_size=8).digest() for equation in equations)
+    return np.frombuffer(joint, np.int64)
 
 
 def generate_equations(
-    size: int = PUBLISHED_SIZE, *, seed: int = 0, max_depth: int = 13, progress: bool | None = False
-) -> EquationData:
-    """Generate equations with the depths and labels of the published data, scaled to ``size``.
+    size: int, *, seed: int = 0, max_depth: int = 13, processes: int | None = None, progress: bool | None = False
+) -> Forest:
+    """Generate as many true equations as false ones, with the published shares by depth among the published-style ones.
 
-    True equations are derived from identities by steps of rewriting; false ones are true ones of the same depth with
-    one edit. Both are tested at real and complex points. The same arguments give the same equations on every run.
+    The same arguments give the same equations on every run.
 
     Args:
-        size: number of equations. There may be fewer if the greatest depths are exhausted; the log says so.
+        size: number of equations. There are fewer if some depths do not have so many; the log says so.
         seed: of all random choices.
         max_depth: the greatest depth, 2 to 20.
+        processes: number of processes; by default one for each processor that this process may use. It does not change
+            the equations.
         progress: whether to show a progress bar; None shows one on a terminal.
+
+    Returns:
+        Trees with root ``Equality``, sorted by depth. Their ``tree_data``: ``label`` (int8, 1 true, 0 false); ``depth``
+        (int8, height of the tree); ``edit`` (int8, how a false equation was made, one of
+        :data:`~treemem.tasks.equation_verification.generation.mistakes.EDIT_NAMES`; -1 for true ones); ``split``
+        (``"train"``, ``"validation"``, ``"test"``).
 
     Raises:
         RecipeError: a size or depth that is not a whole number or out of range.
 
     Example:
-        >>> data = generate_equations(1000, seed=1)
-        >>> len(data), int(data.forest.tree_data["depth"].max())
+        >>> equations = generate_equations(1000, seed=1, processes=1)
+        >>> len(equations), int(equations.tree_data["depth"].max())
         (1000, 13)
     """
-    quota = depth_quotas(size, max_depth)
-    rng = random.Random(f"equations {VERSION} {seed}")
-    forest = balanced_equations(quota, rng, progress=progress)
-    split = split_by_depth(forest.tree_data["depth"], forest.tree_data["label"], rng)
-    return EquationData(forest.with_data(tree_data={**forest.tree_data, "split": split}), VERSION, int(seed))
-
-
-def training_equations(
-    size: int,
-    *,
-    seed: int = 0,
-    apart_from: Forest | None = None,
-    corruption: CorruptionOptions = ONE_EDIT,
-    derivation: DerivationOptions = BY_IDENTITIES,
-    progress: bool | None = False,
-) -> Forest:
-    """Generate equations of depth 1 to 7, with the published shares of depths and labels, all for training.
-
-    Few equations of depth 1 to 3 exist; the next depth fills what they lack.
-
-    Args:
-        size: number of equations.
-        seed: of all random choices.
-        apart_from: no new equation equals one of these up to renaming of variables and swapping of sides.
-        corruption: how false equations are made.
-        derivation: how true equations are derived.
-        progress: whether to show a progress bar; None shows one on a terminal.
-
-    Returns:
-        Trees with root ``Equality``, with the ``tree_data`` of :class:`EquationData`; ``source`` counts from the first
-        of them.
-
-    Raises:
-        RecipeError: the size is not an integer from 0.
-    """
-    quota = depth_quotas(size, TRAINING_DEPTH)
-    rng = random.Random(f"training equations {VERSION} {seed}")
-    forest = balanced_equations(
-        quota, rng, apart_from=apart_from, corruption=corruption, derivation=derivation, progress=progress
-    )
-    return in_split(forest, "train")
+    name = f"mixed equations {VERSION} {seed}"
+    forest = _generated(size, name, max_depth, np.empty(0, np.int64), processes, progress)
+    split = split_by_depth(forest.tree_data["depth"], forest.tree_data["label"], random.Random(f"split {name}"))
+    return forest.with_data(tree_data={**forest.tree_data, "split": split})
 
 
 def with_more_training(
@@ -166,12 +288,13 @@ def with_more_training(
     size: int,
     *,
     seed: int = 0,
-    derivation: DerivationOptions = BY_IDENTITIES,
+    max_depth: int = TRAINING_DEPTH,
+    processes: int | None = None,
     progress: bool | None = False,
 ) -> Forest:
-    """Return the equations of ``forest``, followed by new ones of depth 1 to 7 until ``size`` are for training.
+    """Return the equations of ``forest``, followed by new ones to ``max_depth`` until ``size`` are for training.
 
-    No new equation equals an old one, whatever its split. The ``tree_data`` are those of ``forest``.
+    No new equation equals an old one, whatever its split.
 
     Raises:
         RecipeError: ``forest`` has more than ``size`` equations for training already.
@@ -179,92 +302,94 @@ def with_more_training(
     num_training = int((forest.tree_data["split"] == "train").sum())
     if checked_count("size", size, least=0) < num_training:
         raise RecipeError(f"{num_training} equations are for training already; size must be that or more, not {size}")
-    more = training_equations(
-        size - num_training, seed=seed, apart_from=forest, derivation=derivation, progress=progress
-    )
-    return joined(forest, more)
-
-
-def balanced_equations(
-    quota: Mapping[int, tuple[int, int]],
-    rng: random.Random,
-    *,
-    apart_from: Forest | None = None,
-    corruption: CorruptionOptions = ONE_EDIT,
-    derivation: DerivationOptions = BY_IDENTITIES,
-    progress: bool | None = False,
-) -> Forest:
-    """Return true equations derived from the identities and false ones made from them, all distinct.
-
-    Args:
-        quota: depth, from 1 on without a gap, to (number of false equations, number of true ones).
-        rng: source of all choices.
-        apart_from, corruption, derivation, progress: as for :func:`training_equations`.
-
-    Returns:
-        The equations, sorted by depth and shuffled within, with ``label``, ``depth``, ``edit`` and ``source`` in their
-        ``tree_data``. There are fewer if the greatest depths are exhausted.
-    """
-    with progress_bar(sum(map(sum, quota.values())), "generating", progress, unit="equations") as bar:
-        wanted = {depth: true for depth, (_, true) in quota.items()}
-        derived = Derivation(wanted, rng, apart_from, derivation)
-        derived.run(bar.update)
-        table, stock = derived.table, derived.stock
-        true = {depth: _drawn(table, stock[depth], count, rng) for depth, count in derived.quotas.quota.items()}
-        sources = {depth: true[depth] or stock[depth] for depth in quota}
-        wanted = {depth: false for depth, (false, _) in quota.items()}
-        keys = derived.keys | derived.apart_from
-        corrupted = Corruption(derived.rewriter, sources, wanted, keys, rng, corruption)
-        corrupted.run(bar.update)
-    return assembled(table, true, corrupted.found, rng)
-
-
-def _drawn(table: ExpressionTable, candidates: Sequence[int], count: int, rng: random.Random) -> list[int]:
-    """Return ``count`` of ``candidates``: sorted by size, a random one of each ``count``-th part."""
-    by_size = sorted(candidates, key=table.size.__getitem__)
-    bounds = [len(by_size) * part // max(count, 1) for part in range(count + 1)]
-    return [by_size[low + int(rng.random() * (high - low))] for low, high in pairwise(bounds)]
-
-
-def assembled(
-    table: ExpressionTable, true: Mapping[int, list[int]], false: Mapping[int, list[FalseEquation]], rng: random.Random
-) -> Forest:
-    """Return all equations as a forest with their ``tree_data``, sorted by depth and shuffled within."""
-    records: list[tuple[int, int, int, int]] = []  # equation, label, edit, source
-    depths: list[int] = []
-    for depth in sorted(true):
-        here = [(equation, 1, -1, -1) for equation in true[depth]]
-        here += [(candidate.equation, 0, candidate.edit, candidate.source) for candidate in false[depth]]
-        records += [here[place] for place in shuffled(len(here), rng)]
-        depths += [depth] * len(here)
-    place_of = {record[0]: place for place, record in enumerate(records)}
-    columns = np.array(records, dtype=np.int64).reshape(-1, 4).T
-    tree_data = {
-        "label": columns[1].astype(np.int8),
-        "depth": np.array(depths, dtype=np.int8),
-        "edit": columns[2].astype(np.int8),
-        "source": np.array([place_of.get(source, -1) for source in columns[3].tolist()], dtype=np.int64),
-    }
-    return table.to_forest(columns[0].tolist(), tree_data)
-
-
-def joined(first: Forest, second: Forest) -> Forest:
-    """Return both sets of equations in one forest, with the ``tree_data`` of ``first``. ``source`` counts on."""
-    source = second.tree_data["source"]
-    columns = {**second.tree_data, "source": np.where(source < 0, -1, source + len(first))}
-    names = [name for name in columns if name in first.tree_data]
-    parts = ((first, first.tree_data), (second, columns))
-    return Forest.concatenate(part.with_data(tree_data={name: data[name] for name in names}) for part, data in parts)
-
-
-def kept_equations(forest: Forest, keep: NDArray[np.bool_]) -> Forest:
-    """Return the equations to keep. ``source`` counts among them; it is -1 if the edited one is not kept."""
-    place = np.where(keep, np.cumsum(keep) - 1, -1)
-    source = forest.tree_data["source"]
-    source = np.where(source < 0, -1, place[source])
-    return forest.with_data(tree_data={**forest.tree_data, "source": source})[keep]
+    table = ExpressionTable()
+    known = _digests(table, table.from_forest(forest))
+    name = f"more mixed equations {VERSION} {seed}"
+    more = _generated(size - num_training, name, max_depth, known, processes, progress)
+    return Forest.concatenate([forest, in_split(more, "train")])
 
 
 def in_split(forest: Forest, split: str) -> Forest:
     """Return ``forest`` with all trees in ``split``."""
     return forest.with_data(tree_data={**forest.tree_data, "split": np.full(len(forest), split, dtype="<U10")})
+
+
+def _generated(
+    size: int, name: str, max_depth: int, known: NDArray[np.int64], processes: int | None, progress: bool | None
+) -> Forest:
+    """Return ``size`` distinct equations, none of those whose digests are ``known``, sorted by depth."""
+    forests: list[Forest] = []
+    places = np.empty(0, np.int64)
+    with progress_bar(size, "generating", progress, unit="equations") as bar:
+        for _ in range(_MOST_ROUNDS):
+            for made in _made(_shards(size - len(places), name, max_depth, len(forests)), processes):
+                forests.append(made)
+                bar.update(min(len(made), size - bar.n))
+            places = _new_places(np.concatenate([each.tree_data["digest"] for each in forests]), known)
+            if len(places) >= size:
+                break
+    forest = Forest.concatenate(forests)
+    rng = np.random.default_rng(list(name.encode()))
+    if len(places) < size:
+        _LOG.warning("there are only %d equations of %d; some depths have no more", len(places), size)
+    chosen = _balanced(rng, places, forest.tree_data["label"], size)
+    order = np.lexsort((rng.random(len(chosen)), forest.tree_data["depth"][chosen]))
+    return _without_digest(forest[chosen[order]])
+
+
+def _new_places(digest: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of the first equation of each digest that is not known."""
+    _, first = np.unique(digest, return_index=True)
+    first.sort()
+    return first[~np.isin(digest[first], known)]
+
+
+def _shards(size: int, name: str, max_depth: int, begin: int) -> list[Shard]:
+    """Return the parts of the work, numbered from ``begin`` on."""
+    num_made = int(_SURPLUS * size) + 40
+    count = -(-num_made // _SHARD)
+    histogram = depth_quotas(num_made, max_depth)
+    shallow = sum(sum(pair) for depth, pair in histogram.items() if depth <= TRAINING_DEPTH)
+    shares = {
+        depth: sum(pair) * (1 - TEXTBOOK_SHARE if depth <= TRAINING_DEPTH else 1) / 2 / count
+        for depth, pair in histogram.items()
+    }
+    textbook = TEXTBOOK_SHARE * shallow / 2 / count
+    return [
+        Shard(
+            f"{name} {begin + number}",
+            {depth: _portion(share, number) for depth, share in shares.items()},
+            _portion(textbook, number),
+        )
+        for number in range(count)
+    ]
+
+
+def _portion(share: float, number: int) -> int:
+    """Return how many of ``share`` for each part the part ``number`` makes, so that the sum is right."""
+    return int(share * (number + 1)) - int(share * number)
+
+
+def _made(shards: Sequence[Shard], processes: int | None) -> Iterator[Forest]:
+    count = min(len(shards), processes or available_cores())
+    if count <= 1:
+        yield from map(make_shard, shards)
+        return
+    with reading_processes(count) as submit:
+        for future in [submit(make_shard, shard) for shard in shards]:
+            yield future.result()
+
+
+def _balanced(
+    rng: np.random.Generator, places: NDArray[np.int64], label: NDArray[np.int8], size: int
+) -> NDArray[np.int64]:
+    """Return ``size`` of ``places`` or all, half of either label as far as there are enough."""
+    parts = [rng.permutation(places[label[places] == value]) for value in (1, 0)]
+    half = min(size // 2, len(parts[0]))
+    taken = [parts[0][:half], parts[1][: size - half]]
+    rest = size - len(taken[0]) - len(taken[1])
+    return np.sort(np.concatenate([*taken, parts[0][half : half + rest]]))
+
+
+def _without_digest(forest: Forest) -> Forest:
+    return forest.with_data(tree_data={name: value for name, value in forest.tree_data.items() if name != "digest"})

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from treemem.tasks.equation_verification.generation.evaluation import CONSTANTS
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
-from treemem.tasks.equation_verification.generation.real_functions import REAL_FUNCTIONS
+from treemem.tasks.equation_verification.generation.functions import CONSTANTS, FUNCTIONS
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.equation_parser import parse_expression
 
@@ -72,7 +71,7 @@ def side_values(table: ExpressionTable, equation: int, variables: Sequence[float
             label, children = table.label[node], table.children[node]
             if node not in known and children:
                 operands = [np.float64(known[child]) for child in children]
-                known[node] = float(REAL_FUNCTIONS[label](*operands))
+                known[node] = float(FUNCTIONS[label].real(*operands))
             elif node not in known:
                 known[node] = variables[VARIABLES.index(label)] if label in VARIABLES else _CONSTANTS[label]
     left, right = table.children[equation]

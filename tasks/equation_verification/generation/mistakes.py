@@ -7,13 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from treemem.tasks.equation_verification.generation.corruption import GROW, REPLACE, SHRINK
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
+from treemem.tasks.equation_verification.generation.functions import CONSTANTS
 from treemem.tasks.equation_verification.generation.textbook_walks import TextbookWalks
 from treemem.trees.equation_labels import BINARY_FUNCTIONS, EQUALITY, NUM_VARIABLES, UNARY_FUNCTIONS
 
-SIBLING, MISTAKE = 4, 5
-"""Kinds of false equations beside the edits: the right side of another equation; a classic mistake."""
+GROW, SHRINK, REPLACE, SIBLING, MISTAKE = 0, 1, 2, 4, 5
+"""Kinds of false equations. Edits: put a function around a node; replace a node by one of its children; change the
+label of a node. Others: the right side of another equation; a classic mistake."""
+
+EDIT_NAMES = {GROW: "grow", SHRINK: "shrink", REPLACE: "replace", SIBLING: "another side", MISTAKE: "mistake"}
 
 _TRIES = 12
 _LABEL_FLOOR = 0.02
@@ -117,7 +120,7 @@ class _LabelsByArity:
 
     def __init__(self, table: ExpressionTable, equations: Iterable[int]) -> None:
         counts: dict[int, dict[str, float]] = {
-            0: dict.fromkeys((*VARIABLES[:3], *_CONSTANTS), 0.0),
+            0: dict.fromkeys((*VARIABLES[:3], *CONSTANTS), 0.0),
             1: dict.fromkeys(UNARY_FUNCTIONS, 0.0),
             2: dict.fromkeys(BINARY_FUNCTIONS, 0.0),
         }
@@ -139,9 +142,3 @@ class _LabelsByArity:
             (label,) = rng.choices(self._labels[arity], cum_weights=self._sums[arity])
             if label != other_than:
                 return str(label)
-
-
-_CONSTANTS = (
-    *(f"Integer:{integer}" for integer in (*range(11), -2, -3)),
-    *("Rational:2/5", "Rational:-1/2", "Float:0.7", "NegativeOne:-1", "Pi:pi", "Exp1:E", "Half:1/2"),
-)

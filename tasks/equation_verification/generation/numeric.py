@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
-import operator
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 
 import numpy as np
 
+from treemem.tasks.equation_verification.generation.functions import FUNCTIONS
 from treemem.tasks.equation_verification.generation.quotas import VALIDATION_SHARE
 from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.forest import Forest
@@ -30,21 +29,7 @@ LARGEST = 3.14
 LEAST_ERROR = 0.1
 """How far the number of a false equation is from the true one, at least."""
 
-_FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "cos": math.cos,
-    "cot": lambda x: 1 / math.tan(x),
-    "csc": lambda x: 1 / math.sin(x),
-    "sec": lambda x: 1 / math.cos(x),
-    "sin": math.sin,
-    "tan": math.tan,
-}
-
-_OPERATIONS: dict[str, Callable[..., float]] = {
-    **_FUNCTIONS,
-    "Add": operator.add,
-    "Mul": operator.mul,
-    "Pow": operator.pow,
-}
+_FUNCTIONS = ("cos", "cot", "csc", "sec", "sin", "tan")
 
 _PATIENCE = 2000
 """A kind is exhausted after this number of known equations in a row."""
@@ -108,18 +93,15 @@ def exact_value(expression: Tree) -> float:
         return expression.value
     if not expression.children:
         return float(expression.label.partition(":")[2])
-    return _OPERATIONS[expression.label](*map(exact_value, expression.children))
+    return float(FUNCTIONS[expression.label].real(*map(exact_value, expression.children)))
 
 
 def _function_values(rng: random.Random) -> Iterator[tuple[Tree, Decimal]]:
-    functions = list(_FUNCTIONS)
     while True:
-        name = functions[int(rng.random() * len(functions))]
+        name = _FUNCTIONS[int(rng.random() * len(_FUNCTIONS))]
         argument = _number(rng)
-        try:
-            value = _FUNCTIONS[name](float(argument))
-        except ZeroDivisionError:
-            continue
+        with np.errstate(divide="ignore"):
+            value = float(FUNCTIONS[name].real(np.float64(argument)))
         if abs(value) <= LARGEST:
             yield Tree(name, [_leaf(argument)]), Decimal(f"{value:.2f}")
 

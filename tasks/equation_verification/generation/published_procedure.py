@@ -6,14 +6,12 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from treemem.tasks.equation_verification.generation.derivation import deepened
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.heldout import HeldOut, held_out
 from treemem.tasks.equation_verification.generation.identities import BRANCHES, IDENTITIES
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH
-from treemem.tasks.equation_verification.generation.real_verification import verify_real
 from treemem.tasks.equation_verification.generation.rule_book import RuleBook
-from treemem.tasks.equation_verification.generation.verification import TRUE, UNDECIDED
+from treemem.tasks.equation_verification.generation.verification import TRUE, UNDECIDED, verify
 from treemem.trees.equation_parser import parse_equation
 from treemem.trees.tree import Tree
 
@@ -47,6 +45,22 @@ equations have it often."""
 _NUM_POPULATIONS, _DEEPENING_ROUNDS = 6, 20
 _DEEPEST_FOUND = 9
 """Populations have few deeper equations; these are made by further steps from shallower ones."""
+
+
+_NODES_BY_DEPTH = {8: 28.7, 9: 31.5, 10: 34.0, 11: 36.0, 12: 38.3, 13: 40.0}
+"""Mean number of nodes of the published true equations, by depth."""
+
+_NODES_PER_DEEPER_LEVEL = 2.2
+_LARGEST = 1.15
+"""The largest size of a deepened equation, as a multiple of the published mean of its depth."""
+
+_ON_DEEPEST_PATH = 0.6
+"""Share of deepening steps that rewrite a node on the longest path, which may lengthen it; the others take any node."""
+
+_STEPS_BEYOND = 8
+"""The largest number of deepening steps after the depth is reached."""
+
+_TRIES_A_LEVEL = 60
 
 
 class Population:
@@ -112,7 +126,7 @@ class Population:
             if key not in self._keys:
                 self._keys.add(key)
                 fresh.append(equation)
-        for equation, verdict in zip(fresh, verify_real(table, fresh).tolist(), strict=True):
+        for equation, verdict in zip(fresh, verify(table, fresh).tolist(), strict=True):
             if verdict == UNDECIDED and len(self._partly_true) < len(self._known):
                 self._partly_true.append(equation)
             if verdict == TRUE:
@@ -200,12 +214,59 @@ def _deepened_equations(
             for _ in range(count - len(found[depth]) + 8):
                 population = populations[int(rng.random() * len(populations))]
                 start = population.found[int(rng.random() * len(population.found))]
-                equation = deepened(population.rules, start, depth, rng)
+                equation = _deepened(population.rules, start, depth, rng)
                 if equation is not None and (key := population.table.canonical_equation(equation)) not in taken:
                     taken.add(key)
                     fresh.append(equation)
-            verdicts = verify_real(populations[0].table, fresh).tolist()
+            verdicts = verify(populations[0].table, fresh).tolist()
             true = [equation for equation, verdict in zip(fresh, verdicts, strict=True) if verdict == TRUE]
             found[depth] += [each for each in true if not heldout.has(populations[0].table, each)]
         del found[depth][count:]
+    return found
+
+
+def _deepened(rules: RuleBook, equation: int, depth: int, rng: random.Random) -> int | None:
+    """Return a true equation of ``depth`` derived from a shallower one by its own steps. None if they fail.
+
+    If deep equations came from one population, they would belong to few families, as the first deep ones have most
+    descendants. Equations that are deepened each from another ancestor do not.
+    """
+    table = rules.table
+    deepest = max(_NODES_BY_DEPTH)
+    published = _NODES_BY_DEPTH[min(depth, deepest)] + _NODES_PER_DEEPER_LEVEL * max(0, depth - deepest)
+    most = _LARGEST * published
+    beyond = int(rng.random() * (_STEPS_BEYOND + 1))
+    for _ in range(_TRIES_A_LEVEL * max(1, depth - table.height[equation])):
+        reached = table.height[equation] == depth
+        if reached and not beyond:
+            return equation
+        result = _deepening_step(rules, equation, rng)
+        if result != equation and table.height[equation] <= table.height[result] <= depth:
+            if table.size[result] <= most:
+                equation = result
+            beyond -= reached
+    return equation if table.height[equation] == depth else None
+
+
+def _deepening_step(rules: RuleBook, equation: int, rng: random.Random) -> int:
+    if rng.random() < _ON_DEEPEST_PATH:
+        positions = _deepest_path(rules.table, equation, rng)
+        position = positions[int(rng.random() * len(positions))]
+    else:
+        position = int(rng.random() * rules.table.size[equation])
+    return rules.rewrite(equation, position, rng) if position else rules.grow(equation, rng)
+
+
+def _deepest_path(table: ExpressionTable, equation: int, rng: random.Random) -> list[int]:
+    """Return the places in preorder of the nodes on a longest path, without the root."""
+    node, position, found = equation, 0, []
+    while table.children[node]:
+        deepest = max(table.height[child] for child in table.children[node])
+        candidates, begin = [], position + 1
+        for child in table.children[node]:
+            if table.height[child] == deepest:
+                candidates.append((child, begin))
+            begin += table.size[child]
+        node, position = candidates[int(rng.random() * len(candidates))]
+        found.append(position)
     return found

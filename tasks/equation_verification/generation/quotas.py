@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
-
-_LOG = logging.getLogger(__name__)
 
 PUBLISHED_SIZE = 41_894
 
@@ -73,57 +69,6 @@ def _count(depth: int, label: int) -> float:
         return _count(max(PUBLISHED_COUNTS), label) * _FALL ** (depth - max(PUBLISHED_COUNTS))
     total, correct = PUBLISHED_COUNTS[depth]
     return correct if label else total - correct
-
-
-class OpenQuotas:
-    """Counts what is missing at each depth. An exhausted depth passes its rest on to the next.
-
-    Args:
-        quota: depth to the number of equations wanted.
-        patience: a depth is exhausted after more than this number of tries in a row without a new equation.
-        what: the kind of equations, for the log.
-    """
-
-    def __init__(self, quota: Mapping[int, int], patience: int, what: str) -> None:
-        self.quota = dict(quota)
-        self._patience = patience
-        self._what = what
-        self._found = dict.fromkeys(quota, 0)
-        self._tries_in_vain = dict.fromkeys(quota, 0)
-
-    @property
-    def missing(self) -> dict[int, int]:
-        """Depth to the number of missing equations, without complete depths."""
-        return {depth: n - self._found[depth] for depth, n in self.quota.items() if n > self._found[depth]}
-
-    @property
-    def num_found(self) -> int:
-        """Number of equations found, up to the quotas."""
-        return sum(min(quota, self._found[depth]) for depth, quota in self.quota.items())
-
-    def add_tries(self, tries: Mapping[int, int]) -> None:
-        """Count tries at each depth."""
-        for depth, count in tries.items():
-            self._tries_in_vain[depth] += count
-
-    def add_found(self, depth: int) -> None:
-        """Count a new equation of ``depth``."""
-        self._found[depth] += 1
-        self._tries_in_vain[depth] = 0
-
-    def pass_on(self) -> None:
-        """Move the rest of each exhausted depth to the next one, and log it."""
-        for depth in sorted(self.quota):
-            rest = self.quota[depth] - self._found[depth]
-            if rest <= 0 or self._tries_in_vain[depth] <= self._patience:
-                continue
-            self.quota[depth] -= rest
-            if depth + 1 in self.quota:
-                self.quota[depth + 1] += rest
-                end = f"{rest} more are taken from depth {depth + 1}"
-            else:
-                end = f"the data set stays {rest} short"
-            _LOG.warning("depth %d has only %d %s equations; %s", depth, self.quota[depth], self._what, end)
 
 
 def split_by_depth(depth: NDArray[np.integer], label: NDArray[np.integer], rng: random.Random) -> NDArray[np.str_]:

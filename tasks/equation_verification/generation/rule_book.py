@@ -7,8 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from treemem.tasks.equation_verification.generation.expressions import ARITHMETIC_FUNCTIONS, VARIABLES, ExpressionTable
-from treemem.tasks.equation_verification.generation.rewriting import GROWTH_CONSTANTS
 from treemem.trees.equation_labels import EQUALITY, NUM_VARIABLES
+
+_GROWTH_CONSTANTS: tuple[tuple[str, ...], ...] = (
+    ("NegativeOne:-1",),
+    ("Pi:pi",),
+    ("Integer:1",),
+    ("Half:1/2",),
+    ("Integer:0", "Integer:2", "Integer:3", "Integer:4", "Integer:10"),
+    ("Rational:2/5",),
+    ("Float:0.7",),
+)
+"""Constants by class: a class is drawn first, then one of its constants."""
 
 _ANY = ""
 _TRIES = 10
@@ -128,5 +138,5 @@ class RuleBook:
         new_variable = self.table.variables[equation].bit_length()
         if rng.random() >= self._constant_share and new_variable < NUM_VARIABLES:
             return VARIABLES[new_variable]
-        group = GROWTH_CONSTANTS[int(rng.random() * len(GROWTH_CONSTANTS))]
+        group = _GROWTH_CONSTANTS[int(rng.random() * len(_GROWTH_CONSTANTS))]
         return group[int(rng.random() * len(group))]

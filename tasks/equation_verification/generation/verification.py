@@ -1,24 +1,24 @@
-"""Test numerically whether equations are true, false or neither."""
+"""Test numerically whether equations are true, false or neither.
+
+Functions are real functions at real points, as in textbooks, and have principal values at complex points.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.tasks.equation_verification.generation import evaluation
+from treemem.tasks.equation_verification.generation import functions
 from treemem.tasks.equation_verification.generation.evaluation import (
-    NUM_REAL,
-    POINTS,
     UndefinedValueError,
-    Values,
     evaluate,
     evaluate_exactly,
-    meets_cut,
 )
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
+from treemem.tasks.equation_verification.generation.functions import CONSTANTS, FUNCTIONS, Values
+from treemem.trees.equation_labels import NUM_VARIABLES
 
 FALSE, TRUE, UNDECIDED = 0, 1, -1
 
@@ -28,45 +28,88 @@ LEAST_USABLE = 8
 LEAST_DIFFERENT = 0.75
 """The sides of a false equation differ at this share of the usable real points, and of the complex ones, or more."""
 
-_EQUAL_BELOW, _DIFFERENT_ABOVE = 1e-11, 1e-3
-_SMALL = 1e-9
-"""Smaller sides cannot be compared relatively. Zeros without an error are equal, others undecided."""
-
 UNUSABLE, EQUAL, BETWEEN, DIFFERENT, DOUBTFUL = range(5)
 """How the sides compare at a point. Sides that differ by less than 0.1 % are ``BETWEEN``."""
 
+_EQUAL_BELOW, _DIFFERENT_ABOVE = 1e-11, 1e-3
+_SMALL = 1e-9
+"""Smaller sides cannot be compared relatively. Zeros without an error are equal, others need more digits."""
+
+_SIGNED, _POSITIVE, _COMPLEX = 12, 16, 12
+NUM_REAL = _SIGNED + _POSITIVE
+_CHUNK = 1000
+"""Equations tested at once: their values fit into the processor's cache."""
+
+
+def _points(seed: int = 2026) -> NDArray[np.complex128]:
+    """Return points ``[variables, points]``: of both signs, positive (half of them below 1), then complex ones."""
+    generator = np.random.default_rng(seed)
+
+    def drawn(low: float, high: float, count: int, signs: Sequence[float] = (1.0,)) -> NDArray[np.float64]:
+        shape = (NUM_VARIABLES, count)
+        return generator.uniform(low, high, shape) * generator.choice(signs, shape)
+
+    both = (-1.0, 1.0)
+    parts = [
+        drawn(0.2, 3.0, _SIGNED, both),
+        drawn(0.15, 0.95, _POSITIVE // 2),
+        drawn(1.1, 3.0, _POSITIVE // 2),
+        drawn(0.2, 2.5, _COMPLEX, both) + 1j * drawn(0.2, 1.2, _COMPLEX, both),
+    ]
+    return np.concatenate(parts, axis=1).astype(np.complex128)
+
+
+POINTS = _points()
+POINTS.setflags(write=False)
+
 
 def verify(
-    table: ExpressionTable, equations: Sequence[int], least_different: float = LEAST_DIFFERENT
+    table: ExpressionTable,
+    equations: Sequence[int],
+    least_different: float = LEAST_DIFFERENT,
+    *,
+    branches: bool = False,
 ) -> NDArray[np.int8]:
     """Test ``equations``, expressions with root ``Equality``.
 
-    The sides of a true equation are equal wherever both are defined, at 8 real and 8 complex points at least. If they
-    take roots of negative numbers, both sides take them of the same expressions, so that the verdict does not depend on
-    the side from which a branch cut is met. The sides of a false equation differ by more than 0.1 % at a share
-    ``least_different`` of the real points and of the complex ones. Doubtful points are evaluated again with 50 digits.
+    The sides of a true equation are equal at all real points where both are defined as real functions, and at all
+    complex ones; at 8 of either at least. The sides of a false one differ by more than 0.1 % at a share
+    ``least_different`` of the real points and of the complex ones. Doubtful points are evaluated again with 50 digits,
+    or do not count if the equation cannot be true.
+
+    Args:
+        table: holds the expressions.
+        equations: what to test.
+        least_different: the share of points.
+        branches: an equation with a logarithm, an inverse function or a root is true if it holds at the real points:
+            ``log(x*y) = log(x) + log(y)`` does, but not at all complex ones.
 
     Returns:
         int8 ``[equations]``: ``TRUE``, ``FALSE`` or ``UNDECIDED``.
     """
-    if not len(equations):
-        return np.empty(0, np.int8)
+    chunks = [equations[begin : begin + _CHUNK] for begin in range(0, len(equations), _CHUNK)]
+    parts = [_verify_chunk(table, chunk, least_different, branches) for chunk in chunks]
+    return np.concatenate([np.empty(0, np.int8), *parts])
+
+
+def _verify_chunk(
+    table: ExpressionTable, equations: Sequence[int], least_different: float, branches: bool
+) -> NDArray[np.int8]:
     sides = [side for equation in equations for side in table.children[equation]]
-    values = evaluate(table, sides)
-    left, right = values.take(np.s_[0::2]), values.take(np.s_[1::2])
-    comparison = compare(left, right)
-    is_real = np.arange(POINTS.shape[1]) < NUM_REAL
-    for row in np.flatnonzero(_needs_digits(comparison, is_real, least_different)).tolist():
+    values = evaluate(table, sides, POINTS, NUM_REAL)
+    comparison = _compare(values.take(np.s_[0::2]), values.take(np.s_[1::2]))
+    for row in np.flatnonzero((comparison == DOUBTFUL).any(1) & ~_is_settled(comparison)).tolist():
         _settle(table, equations[row], comparison[row])
-    verdict = _judge(comparison, is_real, least_different)
-    on_cut = ((left.on_cut | right.on_cut) & (comparison != UNUSABLE)).any(1)
-    hanging = np.flatnonzero(on_cut & (verdict == TRUE))
-    alike = _meet_cuts_alike(table, [equations[row] for row in hanging.tolist()])
-    verdict[hanging[~alike]] = UNDECIDED
-    return verdict
+    real, imaginary = comparison[:, :NUM_REAL], comparison[:, NUM_REAL:]
+    true = _holds(real)
+    on_plane = _holds(imaginary)
+    if branches:
+        on_plane |= np.array([_has_branches(table, equation) for equation in equations], bool)
+    false = _fails(real, least_different) & _fails(imaginary, least_different)
+    return np.where(true & on_plane, TRUE, np.where(false, FALSE, UNDECIDED)).astype(np.int8)
 
 
-def compare(left: Values, right: Values) -> NDArray[np.int8]:
+def _compare(left: Values, right: Values) -> NDArray[np.int8]:
     """Return how the sides compare at each point: ``[equations, points]`` of the codes above."""
     magnitude = np.maximum(np.abs(left.value), np.abs(right.value))
     difference = np.abs(left.value - right.value)
@@ -78,71 +121,59 @@ def compare(left: Values, right: Values) -> NDArray[np.int8]:
     comparison[magnitude < _SMALL] = DOUBTFUL
     comparison[(magnitude == 0) & (error == 0)] = EQUAL
     status = np.maximum(left.status, right.status)
-    comparison[status == evaluation.DOUBTFUL] = DOUBTFUL
-    comparison[status == evaluation.UNDEFINED] = UNUSABLE
+    comparison[status == functions.DOUBTFUL] = DOUBTFUL
+    comparison[status == functions.UNDEFINED] = UNUSABLE
     return comparison
 
 
-def _judge(comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_different: float) -> NDArray[np.int8]:
-    """Return the verdicts, without the points in doubt."""
-    usable = (comparison != UNUSABLE) & (comparison != DOUBTFUL)
-    true = ((comparison == EQUAL) | (comparison == UNUSABLE)).all(1)
-    false = np.ones(len(comparison), dtype=bool)
-    enough = np.ones(len(comparison), dtype=bool)
-    for sort in (is_real, ~is_real):
-        num_usable = usable[:, sort].sum(1)
-        enough &= num_usable >= LEAST_USABLE
-        false &= (comparison[:, sort] == DIFFERENT).sum(1) >= least_different * num_usable
-    return np.where(enough & true, TRUE, np.where(enough & false, FALSE, UNDECIDED)).astype(np.int8)
+def _holds(comparison: NDArray[np.int8]) -> NDArray[np.bool_]:
+    equal = comparison == EQUAL
+    return (equal | (comparison == UNUSABLE)).all(1) & (equal.sum(1) >= LEAST_USABLE)
 
 
-def _needs_digits(
-    comparison: NDArray[np.int8], is_real: NDArray[np.bool_], least_different: float
-) -> NDArray[np.bool_]:
-    """Return which equations have a verdict that may depend on points in doubt."""
-    doubtful = comparison == DOUBTFUL
-    verdicts = [
-        _judge(np.where(doubtful, code, comparison).astype(np.int8), is_real, least_different)
-        for code in (EQUAL, DIFFERENT, UNUSABLE)
-    ]
-    return doubtful.any(1) & ~((verdicts[0] == verdicts[1]) & (verdicts[1] == verdicts[2]))
+def _fails(comparison: NDArray[np.int8], least_different: float) -> NDArray[np.bool_]:
+    usable = ((comparison != UNUSABLE) & (comparison != DOUBTFUL)).sum(1)
+    return (usable >= LEAST_USABLE) & ((comparison == DIFFERENT).sum(1) >= least_different * usable)
+
+
+def _is_settled(comparison: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Return which equations cannot be true, whatever their doubtful points are; these points do not count."""
+    neither = np.zeros(len(comparison), bool)
+    for part in (comparison[:, :NUM_REAL], comparison[:, NUM_REAL:]):
+        differs, between = (part == DIFFERENT).any(1), (part == BETWEEN).any(1)
+        neither |= (differs | between) & (part == EQUAL).any(1)
+    return neither
 
 
 def _settle(table: ExpressionTable, equation: int, comparison: NDArray[np.int8]) -> None:
-    """Compare the sides of an equation at its points in doubt with 50 digits; changes ``comparison``."""
-    left, right = table.children[equation]
-    for point in np.flatnonzero(comparison == DOUBTFUL).tolist():
-        variables = POINTS[:, point].tolist()
-        try:
-            first, second = (evaluate_exactly(table, side, variables) for side in (left, right))
-        except UndefinedValueError:
-            comparison[point] = UNUSABLE
-            continue
-        magnitude = max(abs(first), abs(second))
-        comparison[point] = BETWEEN if magnitude < _SMALL else compare_exactly(first, second)
+    """Compare the sides at the points in doubt with 50 digits; changes ``comparison``."""
+    doubtful = np.flatnonzero(comparison == DOUBTFUL)
+    constant = not table.variables[equation]
+    for point in doubtful[:1].tolist() if constant else doubtful.tolist():
+        code = _exact_comparison(table, equation, POINTS[:, point].tolist(), real=point < NUM_REAL)
+        comparison[doubtful if constant else point] = code
 
 
-def compare_exactly(left: Any, right: Any) -> int:
-    """Return how two numbers of 50 digits compare: ``EQUAL``, ``BETWEEN`` or ``DIFFERENT``."""
+def _exact_comparison(table: ExpressionTable, equation: int, variables: Sequence[complex], *, real: bool) -> int:
+    """Return how the sides compare with 50 digits where ``var_i`` is ``variables[i]``; ``UNUSABLE`` if undefined."""
+    try:
+        left, right = (evaluate_exactly(table, side, variables, real=real) for side in table.children[equation])
+    except UndefinedValueError:
+        return UNUSABLE
     magnitude, difference = max(abs(left), abs(right)), abs(left - right)
     if difference <= _EQUAL_BELOW * magnitude:
         return EQUAL
     return DIFFERENT if difference > _DIFFERENT_ABOVE * magnitude else BETWEEN
 
 
-def _meet_cuts_alike(table: ExpressionTable, equations: Sequence[int]) -> NDArray[np.bool_]:
-    """Return for each equation whether both sides take roots of the same negative expressions.
-
-    If they do not, a rounding error or the sign of a zero decides whether the sides look equal.
-    """
-    powers_of = {
-        side: [node for node in table.postorder(side) if table.label[node] == "Pow"]
-        for equation in equations
-        for side in table.children[equation]
-    }
-    powers = sorted({power for found in powers_of.values() for power in found})
-    base, exponent = (evaluate(table, [table.children[power][place] for power in powers]) for place in (0, 1))
-    cut = {powers[row] for row in np.flatnonzero(meets_cut(base, exponent).any(1)).tolist()}
-    bases = {side: {table.children[power][0] for power in found if power in cut} for side, found in powers_of.items()}
-    alike = [bases[left] == bases[right] for left, right in (table.children[equation] for equation in equations)]
-    return np.array(alike, dtype=bool)
+def _has_branches(table: ExpressionTable, equation: int) -> bool:
+    """Return whether a logarithm, an inverse function or a power with an exponent that is no integer occurs."""
+    for node in table.subexpressions(table.children[equation]):
+        label = table.label[node]
+        if label == "Pow":
+            exponent = table.label[table.children[node][1]]
+            if exponent not in CONSTANTS or not CONSTANTS[exponent].is_integer():
+                return True
+        elif label in FUNCTIONS and FUNCTIONS[label].has_branches:
+            return True
+    return False
