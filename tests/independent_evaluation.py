@@ -17,8 +17,13 @@ _CONSTANTS = {
     "Float:0.7": 0.7,
     "NegativeOne:-1": -1,
     "Pi:pi": cmath.pi,
+    "Exp1:E": cmath.e,
     "Half:1/2": 0.5,
 }
+_WAVES = ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+_FUNCTIONS = {name: getattr(cmath, name) for name in ("exp", *_WAVES, *(f"a{wave}" for wave in _WAVES))}
+_ONE_OVER = {"csc": "sin", "sec": "cos", "cot": "tan", "csch": "sinh", "sech": "cosh", "coth": "tanh"}
+_AT_RECIPROCAL = {f"a{name}": f"a{other}" for name, other in _ONE_OVER.items()}
 
 
 def value_of(tree: Tree, variables: list[complex]) -> complex:
@@ -40,16 +45,13 @@ def _apply(label: str, operands: list[complex], variables: list[complex]) -> com
         return first * last
     if label == "Pow":
         return complex(first**last)
-    sine, cosine = cmath.sin(first), cmath.cos(first)
-    numerator, denominator = {
-        "sin": (sine, 1),
-        "cos": (cosine, 1),
-        "tan": (sine, cosine),
-        "cot": (cosine, sine),
-        "sec": (1, cosine),
-        "csc": (1, sine),
-    }[label]
-    return numerator / denominator
+    if label == "log":
+        return cmath.log(first) / cmath.log(last)
+    if label in _ONE_OVER:
+        return 1 / _FUNCTIONS[_ONE_OVER[label]](first)
+    if label in _AT_RECIPROCAL:
+        return _FUNCTIONS[_AT_RECIPROCAL[label]](1 / first)
+    return _FUNCTIONS[label](first)
 
 
 def differences(equation: Tree, seed: int, num_points: int = 12) -> list[float]:

@@ -2,7 +2,7 @@
 
 ``python -m treemem.tasks.equation_verification.packaging RUN [NAME]`` makes the model
 ``load_pretrained("equation_verification/NAME")``, or the task's own; ``RUN`` as in the records, such as
-``"values/TreeCell/seed-12345"``.
+``"values/TreeCell/seed-12345"``. With ``--card`` it only measures a packaged model again.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from treemem.runs import TrainingOptions
 from treemem.runs.evaluate import evaluate
 from treemem.runs.study import read_study, recorded_model
 from treemem.runs.study_file import DataSets, StudyFolder
+from treemem.tasks.equation_verification.readers import read_equations
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
 
 CARD = "CARD.md"
+AS_EVALUATED = "published_dev, as treemem evaluate reads it"
 METRICS = ("accuracy", "precision", "recall")
 _ALWAYS_LISTED = ("epochs", "batch_size", "learning_rate", "weight_decay", "seed")
 _TITLES = {
     "test": "generated like the training equations, depth 8-13",
-    "deeper": "version 1, depth 14-20",
-    "deep_validation": "version 1, depth 8-13, chosen on",
     "general_deep": "published-style, depth 8-13",
     "general_deeper": "published-style, depth 14-20",
     "textbook_development": "textbooks, rules of the training",
     "textbook_heldout": "textbooks, held out",
     "published_dev": "published, and false ones by one edit",
+    AS_EVALUATED: "the same, variables numbered in order of appearance",
 }
 _FEW = 1000  # a rarer label is hardly learnt
 
@@ -61,21 +62,25 @@ def package_model(
         RecipeError: the equations or weights are not those of the record.
         CheckpointError: the checkpoint is missing.
     """
-    name = record["run"]
-    if EquationVerification().examples(equations).digest() != record["data"]["hash"]:
-        raise RecipeError(f"{name!r} was trained on other equations; give those")
     model = recorded_model(runs, record)
     model.half()
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         made, former = Path(temporary) / "made", Path(temporary) / "former"
         checkpoint.save(made, model)
-        packaged = checkpoint.load(made)  # computes in single precision, with the rounded weights
-        scores = {"test": evaluate(packaged, equations, split="test", progress=False).scores}
-        scores |= {name: evaluate(packaged, forest, progress=False).scores for name, forest in files.items()}
-        (made / CARD).write_text(model_card(record, equations, scores), encoding="utf-8")
+        write_card(made, record, equations, files)
         if folder.exists():
             folder.rename(former)
         made.rename(folder)
+
+
+def write_card(folder: Path, record: Mapping[str, Any], equations: Forest, files: Mapping[str, Forest]) -> None:
+    """Score the model in ``folder``, in single precision, and write its card. Arguments and errors as above."""
+    if EquationVerification().examples(equations).digest() != record["data"]["hash"]:
+        raise RecipeError(f"{record['run']!r} was trained on other equations; give those")
+    model = checkpoint.load(folder)
+    scores = {"test": evaluate(model, equations, split="test", progress=False).scores}
+    scores |= {name: evaluate(model, forest, progress=False).scores for name, forest in files.items()}
+    (folder / CARD).write_text(model_card(record, equations, scores), encoding="utf-8")
 
 
 def model_card(record: Mapping[str, Any], equations: Forest, scores: Mapping[str, list[Score]]) -> str:
@@ -117,7 +122,8 @@ It predicts whether the two sides of an equation are equal.
 - Trained on generated equations of depth 1-{deepest}, the set "{record["data"]["name"]}" of the studies
   (SHA-256 of trees, labels and splits: `{record["data"]["hash"]}`).
 - Training: {_listed(training)}.
-  The weights are those of epoch {record["best_epoch"]}, which has the best validation accuracy.
+  The weights are those of epoch {record["best_epoch"]}, which has the best validation accuracy. The page of the
+  task says how the seed was chosen.
 - Made by `treemem reproduce equation_verification {record["run"].partition("/")[0]}`:
   run `{record["run"]}`.
 
@@ -144,8 +150,8 @@ def _cells(score: Score) -> list[str]:
     return [percent_of(value, None) if not place or score.majority < 1 else "" for place, value in enumerate(values)]
 
 
-def main(run: str, name: str, runs: Path, results: Path, files: Mapping[str, Path]) -> None:
-    """Make a packaged model from a run of a study.
+def main(run: str, name: str, runs: Path, results: Path, files: Mapping[str, Path], *, only_card: bool = False) -> None:
+    """Make a packaged model from a run of a study, or measure it again.
 
     The card has the scores on the files of the study; on those of the user, only if ``files`` has their paths.
 
@@ -159,10 +165,16 @@ def main(run: str, name: str, runs: Path, results: Path, files: Mapping[str, Pat
     folder = runs / EquationVerification.name
     sets = DataSets(study, folder / "data", files=files)
     scored = {name: sets[name] for name in study.files if sets.has(name)}
+    if "published_dev" in files:
+        scored[AS_EVALUATED] = read_equations(files["published_dev"], strict=True).forest
     task = EquationVerification.name
     place = pretrained_folder(f"{task}/{name}" if name else task)
     assert place is not None  # the task is in a file
-    package_model(record, folder, sets[record["data"]["name"]], scored, place)
+    equations = sets[record["data"]["name"]]
+    if only_card:
+        write_card(place, record, equations, scored)
+    else:
+        package_model(record, folder, equations, scored, place)
 
 
 if __name__ == "__main__":
@@ -170,6 +182,8 @@ if __name__ == "__main__":
     parser.add_argument("run", help="a run of the records, such as values/TreeCell/seed-12093; its folder is in runs/")
     parser.add_argument("name", nargs="?", default="", help="of the packaged model; default: the model of the task")
     parser.add_argument("--files", nargs="*", default=[], metavar="NAME=PATH", help="more files of the study to score")
+    parser.add_argument("--card", action="store_true", help="measure the packaged model again and write its card")
     given = parser.parse_args()
     files = {name: Path(path) for name, _, path in (each.partition("=") for each in given.files)}
-    main(given.run, given.name, Path("runs/reproduce"), Path("docs/results/equation_verification"), files)
+    results = Path("docs/results/equation_verification")
+    main(given.run, given.name, Path("runs/reproduce"), results, files, only_card=given.card)

@@ -18,7 +18,6 @@ QUEUED = {entry.study for entry in read_queue()}
 """Studies whose runs need not be recorded yet."""
 FOLDERS = (
     "equation_verification",
-    "equation_verification/completion",
     "listops",
     "logical_inference",
     "language_modeling",
@@ -63,10 +62,3 @@ def test_every_run_of_a_study_is_recorded_with_its_options(name: str) -> None:
             assert {*study.splits} <= record["scores"].keys()
         for measurement in [] if missing else study.measurements:
             assert read_study(results.with_name(f"{measurement}.jsonl"))
-
-
-@pytest.mark.parametrize("study", ["rates", "search", "together"])
-def test_a_study_that_chooses_scores_no_test(study: str) -> None:
-    chosen = StudyFolder.find("equation_verification").study(study)
-    assert "test" not in chosen.splits
-    assert not {"deeper", "published_dev"} & {*chosen.files}

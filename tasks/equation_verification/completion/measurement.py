@@ -23,8 +23,8 @@ def completion_records(
 ) -> Iterator[dict[str, Any]]:
     """Yield a record for each network with its own rate that has none yet.
 
-    A record has the fields ``run``, ``network``, ``seed``, ``set``, ``hash`` of the equations and blanks, ``scores`` (by
-    rank, a list of :class:`RankScore`) and ``constant`` (the same of :func:`commonest_first`).
+    A record has the fields ``run``, ``network``, ``seed``, ``set``, ``hash`` (of the equations and blanks), ``scores``
+    (by rank, a list of :class:`RankScore`) and ``constant`` (the same of :func:`commonest_first`).
 
     Args:
         done: the study whose networks complete.

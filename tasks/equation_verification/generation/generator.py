@@ -277,6 +277,7 @@ def generate_equations(
         >>> len(equations), int(equations.tree_data["depth"].max())
         (1000, 13)
     """
+    checked_count("size", size, least=0)
     name = f"mixed equations {VERSION} {seed}"
     forest = _generated(size, name, max_depth, np.empty(0, np.int64), processes, progress)
     split = split_by_depth(forest.tree_data["depth"], forest.tree_data["label"], random.Random(f"split {name}"))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from made_records import made_record
 
 from treemem.records import write_records
 from treemem.runs.results_page import write_page
+from treemem.runs.study import packed_answers
 from treemem.runs.study_file import StudyFolder
+from treemem.tasks.equation_verification.generation.numeric import KINDS
 from treemem.tasks.equation_verification.own_rates import (
     BEST,
     claim_table,
@@ -77,21 +80,51 @@ def test_the_claims_are_answered_by_differences_and_their_intervals() -> None:
     assert answers["Its lead is up to 10 %"] == ("a plot", "+30.0 at depth 13", "yes")
 
 
+def _score(group: int | str, top: float) -> dict[str, Any]:
+    return {"group": group, "equations": 10, "top": [top] * 10, "mrr": top}
+
+
 def test_the_page_shows_what_is_recorded_and_names_the_command_for_the_rest(tmp_path: Path) -> None:
-    (tmp_path / "results").mkdir()
-    forms = [
-        made_record(
-            run, {part: {8: (100, 70 + place)} for part in ("validation", "test", "general_deeper")}, group="depth"
-        )
-        for place, run in enumerate(FOLDER.study("stack-forms").runs())
+    results = tmp_path / "results"
+    results.mkdir()
+
+    def page(**made: list[dict[str, Any]]) -> str:
+        for name, found in made.items():
+            write_records(results / f"{name.replace('_', '-')}.jsonl", found)
+        write_page(FOLDER, results, tmp_path / "page.md")
+        return (tmp_path / "page.md").read_text()
+
+    def trained(study: str) -> list[dict[str, Any]]:
+        parts = ("train", "validation", "test", "general_deeper", "published_dev")
+        return [
+            made_record(run, {part: dict.fromkeys(DEPTHS, (100, 70 + place)) for part in parts}, group="depth")
+            for place, run in enumerate(FOLDER.study(study).runs())
+        ]
+
+    text = page(stack_forms=trained("stack-forms"))
+    assert "Not recorded yet: `treemem queue equation_verification/own-rates`" in text
+    assert "| gated readout of the top 2 rows " in text
+    assert " +1.00 | " in text
+    own = records()
+    kinds = [{"way": "function", "group": "sin", "members": packed_answers(np.arange(600) < 60)}]
+    completed = {"run": "x", "network": BEST, "seed": 12093, "set": "generated", "hash": "h"}
+    completed |= {"scores": {"class": [_score(8, 0.5), _score("all", 0.25)]}, "constant": [_score("all", 0.125)]}
+    errors = [
+        {"kind": kind, "examples": 9, "accuracy": 0.5, "error": 0.1, "separated": 0.9} for kind in (*KINDS, "all")
     ]
-    texts = []
-    for name, made in (("stack-forms", forms), ("own-rates", records())):
-        write_records(tmp_path / "results" / f"{name}.jsonl", made)
-        write_page(FOLDER, tmp_path / "results", tmp_path / "page.md")
-        texts.append((tmp_path / "page.md").read_text())
-    assert "Not recorded yet: `treemem queue equation_verification/own-rates`" in texts[0]
-    assert "| gated readout of the top 2 rows " in texts[0]
-    assert " +1.00 | " in texts[0]
-    assert "Not recorded yet" not in texts[1]
-    assert " +30.0 at depth 13 " in texts[1]
+    numeric = trained("numeric")
+    text = page(
+        own_rates=own,
+        test_kinds=kinds,
+        completion_generated=[completed],
+        **{name.replace("-", "_"): trained(name) for name in ("stack", "sample-efficiency", "ablation", "best")},
+        numeric=numeric,
+        numeric_errors=[{"row": run["row"], "training": run["training"], "errors": errors} for run in numeric],
+    )
+    assert "Not recorded yet" not in text
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert ["generated", "_commonest values first_", *["12.50"] * 5] in cells
+    assert ["generated", BEST, *["25.00"] * 5] in cells
+    assert any(row[:3] == ["Its lead is up to 10 %", "a plot", "+30.0 at depth 13"] for row in cells)
+    assert any(row[:3] == ["no-op", "1 row", "+2.00"] for row in cells)
+    assert any(row[:1] == [f"{BEST}, p 2"] for row in cells)

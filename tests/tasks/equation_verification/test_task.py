@@ -16,7 +16,6 @@ from treemem.tasks.equation_verification import (
     equation_vocabulary,
 )
 from treemem.tasks.equation_verification.generation.generator import generate_equations
-from treemem.tasks.equation_verification.generation.mixed_generator import generate_mixed
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES
 from treemem.trees.equation_labels import LEAF_LABELS
 from treemem.trees.equation_parser import parse_equation
@@ -148,14 +147,13 @@ def test_dictionaries_with_the_fields_of_a_record_are_predicted() -> None:
 
 
 def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None:
-    for version, generate in (("2", generate_mixed), ("1", generate_equations)):
-        made = TASK.make_data(EquationDataOptions(size=60, seed=5, version=version))
-        data = generate(60, seed=5)
-        assert made.forest == data.forest
-        assert data.digest in made.card
-    assert EquationDataOptions().version == "2"
-    data.forest.save(tmp_path / "data")
-    assert TASK.make_data(EquationDataOptions(path=str(tmp_path / "data"))).forest == data.forest
+    made = TASK.make_data(EquationDataOptions(size=60, seed=5))
+    data = generate_equations(60, seed=5)
+    assert made.forest == data
+    assert "60 equations made by treemem's equation generator, version 2, seed 5" in made.card
+    assert "28 real points, and at 12 complex ones" in made.card
+    data.save(tmp_path / "data")
+    assert TASK.make_data(EquationDataOptions(path=str(tmp_path / "data"))).forest == data
     (tmp_path / "own.txt").write_text("x = x\t1\n" * 5 + "sin(cos(sin(cos(sin(cos(sin(x))))))) = x\t0\n")
     divided = TASK.make_data(EquationDataOptions(path=str(tmp_path / "own.txt"))).forest
     assert sorted(divided.tree_data["split"].tolist()) == ["test", *["train"] * 4, "validation"]
@@ -168,11 +166,11 @@ def test_data_come_from_the_generator_a_folder_or_a_file(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("size", "empty"), [(0, "train and validation and test"), (5, "validation and test"), (12, "validation")]
+    ("size", "empty"), [(0, "train and validation and test"), (8, "validation and test"), (12, "test")]
 )
 def test_a_size_that_leaves_a_split_without_equations_is_refused(size: int, empty: str) -> None:
     with pytest.raises(RecipeError, match=rf"data\.size is {size}, which leaves no equation for {empty}; .* larger"):
-        TASK.make_data(EquationDataOptions(size=size, version="1"), progress=False)
+        TASK.make_data(EquationDataOptions(size=size), progress=False)
 
 
 def test_a_score_of_exactly_zero_is_wrong_for_either_label() -> None:
@@ -214,14 +212,17 @@ def test_numeric_data_are_generated_beside_symbolic_ones_for_a_numeric_task_only
 
 
 def test_more_equations_can_be_asked_for_to_train_on() -> None:
-    few = TASK.make_data(EquationDataOptions(size=300, seed=4))
-    more = TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=400))
+    few = TASK.make_data(EquationDataOptions(size=300, seed=4)).forest
+    more = TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=1000, training_depth=10))
     split = more.forest.tree_data["split"]
-    assert (split == "train").sum() == 400
+    assert (split == "train").sum() == 1000
     for name in ("validation", "test"):
-        theirs = few.forest[few.forest.tree_data["split"] == name]
+        theirs = few[few.tree_data["split"] == name]
         assert [str(tree) for tree in more.forest[split == name]] == [str(tree) for tree in theirs]
-    assert f"Beside them, {len(more.forest) - len(few.forest)} equations of depth 1-7" in more.card
+    depth = more.forest.height()[more.forest.begin[1:] - 1]
+    assert depth[split == "train"].max() == 10
+    assert set(split[depth > 10]) == {"test"}
+    assert f"Beside them, {len(more.forest) - len(few)} equations of depth 1-10" in more.card
     with pytest.raises(RecipeError, match="for training already"):
         TASK.make_data(EquationDataOptions(size=300, seed=4, training_size=10))
 
@@ -229,10 +230,8 @@ def test_more_equations_can_be_asked_for_to_train_on() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"derived_share": 0.5, "version": "1"}, "set that too"),
-        ({"derived_share": 2, "training_size": 400}, "from 0 to 1"),
-        ({"branches": True, "training_size": 400}, "are options of data.version 1"),
-        ({"training_size": 400, "training_depth": 9, "version": "1"}, "needs data.version 2"),
+        ({"training_depth": 9}, "data.training_depth needs data.training_size; set that too"),
+        ({"training_size": 400, "training_depth": 21}, "data.training_depth must be 7 to 20, not 21"),
         ({"training_size": 400, "max_depth": 4}, "data.max_depth is 4; make it at least 7"),
         ({"training_size": 400, "path": "own.csv"}, "set only one of them"),
         ({"numeric": 50, "path": "own.csv"}, "data.numeric adds to generated equations, but data.path is set"),

@@ -25,9 +25,10 @@ from treemem.runs import TrainingOptions, fit
 from treemem.runs.accelerator import fabric_of_process
 from treemem.runs.learner import learner_of
 from treemem.tasks.equation_verification import EquationVerification
-from treemem.tasks.equation_verification.generation.evaluation import USABLE, evaluate
+from treemem.tasks.equation_verification.generation.evaluation import evaluate
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.mixed_generator import generate_mixed
+from treemem.tasks.equation_verification.generation.functions import USABLE
+from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.value_head import NUM_POINTS, ValueHead
 from treemem.tasks.equation_verification.values import points, subtree_values
 from treemem.trees.equation_parser import parse_equation
@@ -52,7 +53,7 @@ def values_of(texts: list[str]) -> NDArray[np.float64]:
 
 
 def test_values_are_those_of_the_generators_evaluator() -> None:
-    examples = TASK.examples(generate_mixed(600, seed=3, processes=1).forest)
+    examples = TASK.examples(generate_equations(600, seed=3, processes=1))
     sides, index = examples.forest, examples.index(TASK.vocabulary)
     found = subtree_values(index, points(8))[index.number[sides.begin[1:] - 1]]
     table = ExpressionTable()
@@ -164,7 +165,7 @@ def test_the_loss_does_not_depend_on_shared_subtrees_or_on_how_a_batch_is_divide
 
 
 def test_a_network_learns_values_and_is_saved_and_predicts(tmp_path: Path) -> None:
-    data = generate_mixed(400, seed=1, processes=1)
+    data = generate_equations(400, seed=1, processes=1)
     options = TrainingOptions(epochs=6, batch_size=16, learning_rate=0.02, seed=1)
     fitted = fit(TASK, TREE_LSTM, data, options, output=tmp_path / "run")
     logged = [json.loads(line)["values_loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

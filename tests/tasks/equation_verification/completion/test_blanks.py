@@ -30,7 +30,7 @@ def subtree_at(forest: Forest, node: int) -> str:
 
 
 def test_every_blank_is_a_candidate_and_no_root() -> None:
-    forest, candidates = generate_equations(300, seed=5).forest, make_candidates()
+    forest, candidates = generate_equations(300, seed=5), make_candidates()
     blanks = draw_blanks(forest, candidates, seed=1)
     texts = [format_preorder(tree) for tree in candidates.unified]
     assert len(blanks) == (forest.tree_data["label"] == 1).sum()
@@ -49,7 +49,7 @@ def test_all_nodes_that_are_candidates_are_blank_equally_often() -> None:
 
 
 def test_the_first_equations_of_a_larger_forest_have_the_blanks_that_they_have_alone() -> None:
-    forest, candidates = generate_equations(200, seed=5).forest, make_candidates()
+    forest, candidates = generate_equations(200, seed=5), make_candidates()
     whole, part = draw_blanks(forest, candidates, seed=3), draw_blanks(forest[:50], candidates, seed=3)
     assert whole.node[: len(part)].tolist() == part.node.tolist()
     assert draw_blanks(forest, candidates, seed=4).node.tolist() != whole.node.tolist()

@@ -45,7 +45,7 @@ def test_the_file_of_the_equations_is_not_overwritten(saved_model: Path, equatio
 
 
 def test_generated_equations_come_from_a_folder_or_are_made(saved_model: Path, tmp_path: Path, capsys) -> None:
-    generate_equations(300, seed=1).forest.save(tmp_path / "data")
+    generate_equations(300, seed=1).save(tmp_path / "data")
     printed = []
     for source in (["--equations", str(tmp_path / "data")], ["--size", "300"]):
         assert main([str(saved_model), *source, "--seed", "1", "--limit", "2"]) == 0

@@ -51,7 +51,7 @@ def replaced(tree: Tree, place: int, filling: Tree) -> Tree:
 
 
 def test_filled_trees_differ_from_the_equation_in_the_blank_alone() -> None:
-    forest, candidates = generate_equations(60, seed=1).forest[::7], make_candidates()
+    forest, candidates = generate_equations(60, seed=1)[::7], make_candidates()
     blanks = draw_blanks(forest, candidates, seed=1)
     some = candidates.unified[::97]
     filled = filled_forest(forest, blanks, some)
@@ -65,7 +65,7 @@ def test_filled_trees_differ_from_the_equation_in_the_blank_alone() -> None:
 
 @pytest.mark.parametrize("name", TREE_NETWORKS)
 def test_running_paths_alone_gives_the_scores_of_whole_equations(name: str, untrained) -> None:
-    test = generate_equations(300, seed=4).forest
+    test = generate_equations(300, seed=4)
     equations = blank_out(test[test.tree_data["depth"] > 6], make_candidates(), seed=4).spread(6)
     model = untrained(name)
     assert assert_engines_agree(model, equations.forest, equations.blanks).shape == (6, 1470)
