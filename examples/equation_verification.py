@@ -1,7 +1,7 @@
 """Is `sin(x)^2 + cos(x)^2 = 1` true? Train tree networks on shallow equations and test them on deep ones.
 
 With no arguments this generates equations, trains Tree-LSTM and Tree-LSTM with a stack on depth 1-7, tests them on
-depth 8-13, prints a table by depth and draws a plot of it. The equations are of version 2 of the generator, and the
+depth 8-13, prints a table by depth and draws a plot of it. The equations are our own, and the
 training schedule is not the published one; ``--full`` comes closer to the published setting. A run that was interrupted
 goes on where it stopped.
 

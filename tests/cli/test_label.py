@@ -114,7 +114,7 @@ def test_double_signs_cost_no_evaluation(monkeypatch: pytest.MonkeyPatch) -> Non
         sizes.append(len(table.postorder(expression)))
         return evaluate(table, expression, *arguments, **options)
 
-    monkeypatch.setattr(labelling, "evaluate_exactly", counted)
+    monkeypatch.setattr(evaluation, "evaluate_exactly", counted)
     texts = ["-" * 999 + "x = -x", "-" * 999 + "x = x", "-(-(x + y)) = --y - -x", "x/--0 = 1"]
     found = labelling.verdicts(Forest.from_trees(map(parse_equation, texts)))
     assert [each.verdict for each in found] == ["true", "false", "true", "undecided"]

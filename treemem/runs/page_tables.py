@@ -12,7 +12,6 @@ import numpy as np
 from treemem.errors import RecipeError
 from treemem.explore.tables import accuracy_table, markdown_table
 from treemem.explore.tables import percent_of as percent_of_known
-from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import PublishedFigure, Score, mean_scores
 from treemem.runs.options import TrainingOptions
@@ -94,15 +93,6 @@ def percent(values: Iterable[float | None]) -> str:
 def percent_of(value: float | None, deviation: float | None = None) -> str:
     """Return a fraction in percent; empty for None."""
     return "" if value is None else percent_of_known(value, deviation)
-
-
-def threshold_accuracy(runs: Records, part: str, chosen_on: str) -> str:
-    """Return the accuracy on ``part`` with each run's best threshold on ``chosen_on``."""
-    values = []
-    for run in runs:
-        threshold = OddsCount.from_lists(run["odds"][chosen_on]).best_threshold()
-        values.append(OddsCount.from_lists(run["odds"][part]).accuracy(threshold))
-    return percent(values)
 
 
 def comparisons(rows: Mapping[str, Records], base: str, part: str) -> str:
@@ -217,12 +207,6 @@ def _check_alike(records: Records, options: Sequence[Mapping[str, Any]]) -> None
 
 def _name(record: Mapping[str, Any]) -> str:
     return str(record.get("run", record.get("row")))
-
-
-def same_weights(rows: Mapping[str, Records], base: str) -> list[str]:
-    """Return the rows whose runs have exactly the weights of ``base`` in every seed."""
-    weights = {name: {seed_of_record(run): run["weights"] for run in runs} for name, runs in rows.items()}
-    return [name for name, own in weights.items() if name != base and own.items() <= weights.get(base, {}).items()]
 
 
 def published_text(figure: PublishedFigure | None) -> str:
