@@ -54,12 +54,11 @@ class Values(NamedTuple):
 
     def take(self, rows: NDArray[np.int64] | slice) -> Values:
         """Return the values in ``rows``."""
-        return Values(*(column[rows] for column in self))
+        return Values(self.value[rows], self.error[rows], self.status[rows])
 
     def put(self, rows: slice, values: Values) -> None:
         """Write ``values`` into ``rows``."""
-        for column, found in zip(self, values, strict=True):
-            column[rows] = found
+        self.value[rows], self.error[rows], self.status[rows] = values
 
     def in_range(self) -> Values:
         """Return these values with positive zeros; those out of range are undefined."""
