@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from engine_parity import assert_same, results
 from torch import Tensor, nn
 from torch.nn import functional
+from tree_networks import make
+from tree_strategies import VOCABULARY, random_forest
 
-from treemem import Tree, TreeBatch, Vocabulary
+from treemem import TreeBatch
 from treemem.engines import native
 from treemem.engines.cell import LabelVectors
-from treemem.nn import TreeCell, TreeNetwork
+from treemem.native.threads import torch_threads
+from treemem.nn import TreeNetwork
 from treemem.ops import State
 
-VOCABULARY = Vocabulary(["x", "y", "z"], [("f", 2), ("g", 2), ("h", 1), ("k", 3)])
 SIZE = 5
 
 
@@ -59,27 +62,16 @@ class _Dropped(_Cell):  # the factors differ between rows of a label
         return {"h": torch.tanh(self.maps[0](torch.cat([children["h"].sum(1), x], 1)))}
 
 
-def _batch(share_subtrees: bool = True) -> TreeBatch:
-    draw = random.Random(1)
-
-    def tree(depth: int) -> Tree:
-        if not depth or draw.random() < 0.1:
-            return Tree(draw.choice("xyz"))
-        label, arity = draw.choice([("f", 2), ("g", 2), ("h", 1), ("k", 3)])
-        return Tree(label, [tree(depth - 1) for _ in range(arity)])
-
-    return TreeBatch.from_trees([tree(5) for _ in range(60)], VOCABULARY, share_subtrees=share_subtrees)
+@pytest.fixture
+def choices(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each run so far made products by label."""
+    found, repeats = [], native._repeats
+    monkeypatch.setattr(native, "_repeats", lambda *given: found.append(repeats(*given)) or found[-1])
+    return found
 
 
-def _results(network: nn.Module, batch: TreeBatch, engine: str) -> dict[str, Tensor | None]:
-    network.engine = engine
-    network.zero_grad()
-    torch.manual_seed(0)
-    h = network(batch)["h"]
-    weights = torch.linspace(-1, 1, h.numel(), dtype=h.dtype).view_as(h)
-    if h.requires_grad:
-        (h.sin() * weights).sum().backward()
-    return {"h": h.detach(), **{name: value.grad for name, value in network.named_parameters()}}
+def _batch(num_trees: int = 60) -> TreeBatch:
+    return TreeBatch.from_forest(random_forest(1, num_trees, 20, widest=3), VOCABULARY, share_subtrees=False)
 
 
 def _network(cell: type[_Cell]) -> TreeNetwork:
@@ -87,77 +79,40 @@ def _network(cell: type[_Cell]) -> TreeNetwork:
     return TreeNetwork(cell(), vocabulary=VOCABULARY, embedding_size=SIZE, node_features=True).double()
 
 
-def _frozen_embedding(network: TreeNetwork) -> None:
-    network.leaves.requires_grad_(False)  # type: ignore[union-attr]
-
-
-def _frozen_cell(network: TreeNetwork) -> None:
-    network.cell.requires_grad_(False)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("freeze", [None, _frozen_embedding, _frozen_cell])
+@pytest.mark.parametrize("freeze", [None, lambda net: net.leaves, lambda net: net.cell])
 @pytest.mark.parametrize(
     ("cell", "is_by_label"), [(_OfKinds, True), (_Gru, True), (_OfEachChild, True), (_Mixed, False)]
 )
 def test_results_are_those_of_autograd(
-    cell: type[_Cell],
-    is_by_label: bool,
-    freeze: Callable[[TreeNetwork], None] | None,
-    threads: int,
-    monkeypatch: pytest.MonkeyPatch,
+    cell: type[_Cell], is_by_label: bool, freeze: Callable[[TreeNetwork], Any] | None, choices: list[bool]
 ) -> None:
-    choices, repeats = [], native._repeats
-    monkeypatch.setattr(native, "_repeats", lambda *given: choices.append(repeats(*given)) or choices[-1])
-    torch.set_num_threads(threads)
-    try:
-        network, batch = _network(cell), _batch(share_subtrees=False)
-        if freeze is not None:
-            freeze(network)
-        results = {engine: _results(network, batch, engine) for engine in ("autograd", "native")}
-    finally:
-        torch.set_num_threads(1)
-    assert choices == [is_by_label]
-    for name, expected in results["autograd"].items():
-        value = results["native"][name]
-        if expected is None:
-            assert value is None or not value.any(), name
-        else:
-            torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10, msg=name)
+    network = _network(cell)
+    if freeze is not None:
+        freeze(network).requires_grad_(False)
+    expected = results(network, _batch(), "autograd")
+    for threads in (1, 2):
+        with torch_threads(threads):
+            assert_same(results(network, _batch(), "native"), expected, f"{threads} threads")
+    assert choices == [is_by_label] * 2
 
 
-def test_dropout_of_features_differs_between_rows_of_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
-    choices, repeats = [], native._repeats
-    monkeypatch.setattr(native, "_repeats", lambda *given: choices.append(repeats(*given)) or choices[-1])
-    network, batch = _network(_Dropped), _batch()
-    network.engine = "native"
-    network(batch)
-    network.eval()
-    network(batch)
+def test_dropout_of_features_differs_between_rows_of_a_label(choices: list[bool]) -> None:
+    network = _network(_Dropped)
+    results(network, _batch(), "native")
+    results(network.eval(), _batch(), "native")
     assert choices == [False, True]
 
 
-def test_few_rows_of_a_label_are_multiplied_one_by_one() -> None:
+def test_few_rows_of_a_label_are_multiplied_one_by_one(choices: list[bool]) -> None:
     network = _network(_Gru)
-    batch = TreeBatch.from_trees([Tree("f", [Tree("x"), Tree("y")])], VOCABULARY)
-    by_row = _results(network, batch, "native")
-    for name, expected in _results(network, batch, "autograd").items():
-        if expected is not None:
-            torch.testing.assert_close(by_row[name], expected, rtol=1e-10, atol=1e-10, msg=name)
+    assert_same(results(network, _batch(1), "native"), results(network, _batch(1), "autograd"), "")
+    assert choices == [False]
 
 
-def test_layers_whose_kinds_share_weights_read_labels() -> None:
-    torch.manual_seed(0)
-    network = TreeCell(6, vocabulary=Vocabulary(["x", "y", "z"], [("f", 2), ("g", 2)]), shared_kinds=True).double()
-    draw = random.Random(2)
-
-    def tree(depth: int) -> Tree:
-        return Tree(draw.choice("fg"), [tree(depth - 1), tree(depth - 1)]) if depth else Tree(draw.choice("xyz"))
-
-    batch = TreeBatch.from_trees([tree(6) for _ in range(4)], network.vocabulary, share_subtrees=False)
-    results = {engine: _results(network, batch, engine) for engine in ("autograd", "native")}
-    for name, expected in results["autograd"].items():
-        torch.testing.assert_close(results["native"][name], expected, rtol=1e-10, atol=1e-10, msg=name)
+def test_layers_whose_kinds_share_weights_read_labels(choices: list[bool]) -> None:
+    layer = make("tree cell shared kinds")
+    assert_same(results(layer, _batch(), "native"), results(layer, _batch(), "autograd"), "")
+    assert choices == [True]
 
 
 def test_vectors_by_label_are_those_of_rows() -> None:

@@ -104,7 +104,7 @@ def test_tree_layers_read_the_label_of_every_node_on_every_engine(name: str, kin
 def test_every_network_reads_the_label_of_every_node(name: str, network: NetworkConfig, kinds: str) -> None:
     vocabulary = Vocabulary.from_forest(FOREST, **VOCABULARIES[kinds])
     reads_tokens = issubclass(network.constructor(), SequenceEncoder)  # type: ignore[arg-type]
-    for form in FORMS if reads_tokens else FORMS[:1]:
+    for form in FORMS if reads_tokens and kinds == "arities" else FORMS[:1]:  # tokens do not depend on kinds
         torch.manual_seed(0)
         encoder = network.build(vocabulary, form=form).double().eval()
         trees = OTHER_LEAF if form in LEAVES_ALONE else FEW_TOKENS
@@ -144,22 +144,17 @@ def test_a_cell_of_ones_own_reads_the_labels_of_inner_nodes(kinds: Any, node_fea
     assert_all_differ(encoded(network.double(), TreeBatch.from_forest(FOREST, vocabulary)))
 
 
-def test_a_label_has_one_vector_at_leaves_and_at_inner_nodes() -> None:
+def test_a_label_has_one_vector_at_leaves_and_at_inner_nodes_if_these_read_labels() -> None:
     vocabulary = Vocabulary(["the", "cat"], [("eats", 2), ("cat", 1)])
     layer = ChildSumTreeLSTM(4, vocabulary)
-    assert layer.leaves is not None
     batch = TreeBatch.from_trees(Forest.from_trees(["(eats (cat the) cat)"]), vocabulary)
-    table = layer.leaves.embedding.weight
-    assert torch.equal(layer.leaves.of_functions(batch.schedule), table[[1, 2]])
-    assert torch.equal(layer.leaves(batch.schedule), table[[0, 1]])
-
-
-def test_layers_whose_kinds_have_one_label_each_read_no_labels() -> None:
+    table = layer.leaves.embedding.weight  # type: ignore[union-attr]
+    assert torch.equal(layer.leaves.of_functions(batch.schedule), table[[1, 2]])  # type: ignore[union-attr]
+    assert torch.equal(layer.leaves(batch.schedule), table[[0, 1]])  # type: ignore[misc]
     binary = Vocabulary(["x", "y"], [("X", 2)], kinds="arity")
-    for layer in (TreeLSTM(4, binary, shared_kinds=True), ChildSumTreeLSTM(4, binary)):
-        assert not layer.cell.reads_labels
-        assert layer.leaves is not None
-        assert len(layer.leaves.embedding.weight) == 2
+    for plain in (TreeLSTM(4, binary, shared_kinds=True), ChildSumTreeLSTM(4, binary)):
+        assert not plain.cell.reads_labels
+        assert len(plain.leaves.embedding.weight) == 2  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("layer_class", [TreeLSTM, ChildSumTreeLSTM])
@@ -180,46 +175,37 @@ def test_inner_nodes_read_labels_beside_features_of_leaves(layer_class: type[Tre
 
 @needs_dgl
 @pytest.mark.parametrize("name", ["tree lstm", "tree lstm both ways"])
-def test_graphs_give_the_labels_of_inner_nodes(name: str) -> None:
+def test_graphs_of_dgl_give_the_labels_of_inner_nodes(name: str) -> None:
     vocabulary = Vocabulary.from_forest(FOREST, kinds="arity")
     layer_class, options = TREE_NETWORKS[name]
-    layer = layer_class(6, vocabulary, **options).double()
-    batch = TreeBatch.from_forest(FOREST, vocabulary)
-    states = layer(batch)
-    graph = batch.graph
-    torch.testing.assert_close(layer(graph), states[layer.output], rtol=0, atol=1e-12)
-    by_symbol = graph.local_var()
-    by_symbol.ndata["symbol"] = by_symbol.ndata.pop("label")
-    torch.testing.assert_close(layer(by_symbol), states[layer.output], rtol=0, atol=1e-12)
-    by_symbol.ndata["symbol"][batch.forest.begin[1] - 1] = 0  # type: ignore[union-attr]
-    with pytest.raises(GraphError, match="node 6 has symbol 0, which is not the index of a function of 2 children"):
+    layer, batch = layer_class(6, vocabulary, **options).double(), TreeBatch.from_forest(FOREST, vocabulary)
+    expected = layer(batch)[layer.output]
+    by_symbol = batch.graph.local_var()
+    torch.testing.assert_close(layer(by_symbol), expected, rtol=0, atol=1e-12)
+    labels = by_symbol.ndata.pop("label")
+    by_symbol.ndata["symbol"] = labels.clone()
+    torch.testing.assert_close(layer(by_symbol), expected, rtol=0, atol=1e-12)
+    by_symbol.ndata["symbol"][6] = 0  # the first root
+    with pytest.raises(GraphError, match="node 6 has symbol 0"):
         layer(by_symbol)
-    inner = graph.in_degrees() > 0
-    by_symbol.ndata["symbol"] = graph.ndata["label"].masked_fill(inner, -1)
+    by_symbol.ndata["symbol"] = labels.masked_fill(by_symbol.in_degrees() > 0, -1)
     with pytest.raises(GraphError, match="node 1 has children and no label"):
         layer(by_symbol)
-
-
-@needs_dgl
-def test_kinds_of_one_label_give_the_labels_of_graphs() -> None:
-    vocabulary = Vocabulary.from_forest(FOREST)
-    batch = TreeBatch.from_forest(FOREST, vocabulary)
-    graph = batch.graph
+    of_kinds = ChildSumTreeLSTM(4, Vocabulary.from_forest(FOREST))  # a kind of one label tells it
+    trees = TreeBatch.from_forest(FOREST, of_kinds.vocabulary)
+    graph = trees.graph.local_var()
     graph.ndata["symbol"] = graph.ndata.pop("label").masked_fill(graph.in_degrees() > 0, -1)
-    layer = ChildSumTreeLSTM(4, vocabulary)
-    torch.testing.assert_close(layer(graph), layer(batch).h)
+    torch.testing.assert_close(of_kinds(graph), of_kinds(trees).h)
 
 
-def test_pyg_graphs_give_the_labels_of_inner_nodes() -> None:
+def test_graphs_of_pyg_give_the_labels_of_inner_nodes() -> None:
     pytest.importorskip("torch_geometric")
     vocabulary = Vocabulary.from_forest(FOREST, kinds="arity")
-    batch = TreeBatch.from_forest(FOREST, vocabulary)
-    layer = TreeLSTM(4, vocabulary)
-    data = batch.to_pyg()
-    torch.testing.assert_close(layer(data), layer(batch).h)
-    again = TreeBatch.from_pyg(data, vocabulary).to_pyg()
+    layer, batch = TreeLSTM(4, vocabulary), TreeBatch.from_forest(FOREST, vocabulary)
+    again = TreeBatch.from_pyg(batch.to_pyg(), vocabulary).to_pyg()
     assert "label" not in again
-    torch.testing.assert_close(layer(again), layer(batch).h)
+    for data in (batch.to_pyg(), again):
+        torch.testing.assert_close(layer(data), layer(batch).h)
 
 
 def test_cached_rows_and_parts_keep_labels_apart() -> None:

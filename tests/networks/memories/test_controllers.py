@@ -291,14 +291,6 @@ def test_tensors_without_memory_are_not_given_to_cpp(memory: str) -> None:
 
 
 @every_cell
-def test_cells_without_memory_are_not_given_to_cpp(make: Make) -> None:
-    with FakeTensorMode():
-        fake, numbers = make(3, 5), torch.randn(7, 9, 3)
-        first = fake.initial(7)
-    assert run_cell(fake, numbers, first)[0].shape == (7, 9, 5)
-
-
-@every_cell
 def test_a_traced_run_computes_the_same(make: Make) -> None:
     cell, inputs, _ = made(make, "none")
     numbers = inputs.detach()

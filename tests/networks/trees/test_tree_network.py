@@ -37,11 +37,6 @@ EQUATIONS = Vocabulary(
 )
 
 
-@pytest.fixture
-def batch() -> TreeBatch:
-    return TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12), VOCABULARY)
-
-
 @pytest.mark.parametrize(
     ("layer_class", "hidden_size", "options", "published"),
     [
@@ -58,13 +53,6 @@ def test_networks_are_as_large_as_the_published_ones(
 ) -> None:
     modules = [layer_class(hidden_size, EQUATIONS, **options), NumberDecoder(hidden_size), EqualityHead()]
     assert sum(parameter.numel() for module in modules for parameter in module.parameters()) == published
-
-
-def test_a_tree_cell_has_the_parameters_of_the_published_logic_encoder_but_for_its_attention() -> None:
-    query_and_key = 2 * (200 * 200 + 200 + 2 * 200)
-    score = 200 + 1
-    layer = TreeCell(200, input_size=200, node_features=False)
-    assert sum(parameter.numel() for parameter in layer.parameters()) == 1_083_601 - query_and_key - score
 
 
 def assert_uniform(values: torch.Tensor, bound: float) -> None:
@@ -137,74 +125,6 @@ def test_a_layer_is_rebuilt_from_its_plain_options(layer_class: Any, options: di
         assert f"{name}={layer.options[name]!r}" in repr(layer)
 
 
-def test_subclasses_and_copies_of_a_layer_know_their_options() -> None:
-    class PassedOn(TreeLSTM):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-
-    class Small(TreeLSTM):
-        def __init__(self, vocabulary: Vocabulary = VOCABULARY) -> None:
-            super().__init__(2, vocabulary)
-
-    layer = PassedOn(3, VOCABULARY, arities=None, dropout=0.1)
-    assert layer.options == TreeLSTM(3, VOCABULARY, dropout=0.1).options
-    layer.engine = "naive"
-    assert copy.deepcopy(layer).options == layer.options
-    assert Small().hidden_size == 2
-
-
-def test_no_attribute_is_named_by_a_label(batch: TreeBatch) -> None:
-    vocabulary = Vocabulary(["x", "weight"], [("pop", 1), ("a.b", 1), ("forward", 2), ("", 2)])
-    tree = Tree("forward", [Tree("pop", [Tree("x")]), Tree("", [Tree("weight"), Tree("a.b", [Tree("x")])])])
-    for layer_class in LAYERS:
-        layer = layer_class(3, vocabulary)
-        states = layer(TreeBatch.from_trees([tree], vocabulary))
-        assert states.root.isfinite().all()
-        assert not any("pop" in name or "a.b" in name for name in layer.state_dict())
-
-
-@pytest.mark.parametrize("layer_class", LAYERS)
-def test_pairs_come_as_pairs(layer_class: type[TreeLayer]) -> None:
-    forest = random_forest(seed=6, num_trees=6, size=12)
-    layer = layer_class(3, VOCABULARY)
-    single = layer(TreeBatch.from_forest(forest, VOCABULARY)).root
-    pairs = layer(TreeBatch.from_forest(forest, VOCABULARY, trees_per_example=2)).root
-    assert pairs.shape == (3, 2, 3)
-    torch.testing.assert_close(pairs.reshape(6, 1, 3), single)
-
-
-def test_states_are_in_node_order_and_name_what_is_missing(batch: TreeBatch) -> None:
-    states = TreeLSTM(3, VOCABULARY)(batch)
-    assert states.names == ("h", "c")
-    assert torch.equal(states.h, states.rows["h"][batch.schedule.row_of_node])
-    assert batch.forest is not None
-    assert torch.equal(states.h[torch.from_numpy(batch.forest.begin[1:] - 1)], states.root[:, 0])
-    with pytest.raises(AttributeError, match="no state 'S'; there are 'h', 'c'"):
-        states.S  # noqa: B018
-
-
-def test_features_of_another_precision_are_read_in_that_of_the_layer(batch: TreeBatch) -> None:
-    layer = TreeLSTM(3, VOCABULARY, input_size=2)
-    unshared = TreeBatch.from_forest(batch.forest, VOCABULARY, share_subtrees=False)  # type: ignore[arg-type]
-    feat = torch.randint(0, 3, (unshared.num_nodes, 2))
-    torch.testing.assert_close(layer(unshared, feat).root, layer(unshared, feat.double()).root)
-
-
-def test_number_leaves_go_through_the_number_encoder() -> None:
-    vocabulary = Vocabulary(["x"], [("f", 2)], number="Number")
-    layer = TreeRNN(3, vocabulary, number_activation="relu")
-    trees = [Tree("f", [Tree("Number", value=2.5), Tree("x")]), Tree("Number", value=-1.0)]
-    states = layer(TreeBatch.from_trees(trees, vocabulary))
-    assert layer.leaves is not None
-    assert layer.leaves.number is not None
-    encoded = layer.leaves.number(torch.tensor([2.5, -1.0]))
-    torch.testing.assert_close(states.h[[0, 3]], encoded)
-    torch.testing.assert_close(states.h[1], layer.leaves.embedding.weight[0])
-    first, second = layer.leaves.number.first, layer.leaves.number.second
-    expected = torch.relu(second(torch.relu(first(torch.tensor([[2.5]])))))
-    torch.testing.assert_close(encoded[:1], expected)
-
-
 def test_two_layer_leaves_are_a_network_over_one_hot_symbols() -> None:
     vocabulary = Vocabulary(["x", "y", "z"], [("f", 1)])
     layer = TreeRNN(4, vocabulary, leaf="two-layer")
@@ -216,14 +136,63 @@ def test_two_layer_leaves_are_a_network_over_one_hot_symbols() -> None:
     torch.testing.assert_close(layer(batch).root[:, 0], torch.sigmoid(layer.leaves.second(hidden)))
 
 
-def test_states_that_were_looked_at_without_gradients_have_them_afterwards(batch: TreeBatch) -> None:
+def batch_of(**options: Any) -> TreeBatch:
+    return TreeBatch.from_forest(random_forest(seed=6, num_trees=6, size=12, widest=2), VOCABULARY, **options)
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_states_are_in_node_order_and_pairs_come_as_pairs(layer_class: type[TreeLayer]) -> None:
+    layer, batch = layer_class(3, VOCABULARY), batch_of()
+    states, pairs = layer(batch), layer(batch_of(trees_per_example=2))
+    assert batch.forest is not None
+    for name in states.names:
+        assert torch.equal(states[name], states.rows[name][batch.schedule.row_of_node])
+    assert torch.equal(states.h[torch.from_numpy(batch.forest.begin[1:] - 1)], states.root[:, 0])
+    assert states.h is states.h, "gathered once"
+    torch.testing.assert_close(pairs.root, states.root.view(3, 2, 3))
+    with pytest.raises(AttributeError, match="no state 'z'; there are 'h'"):
+        states.z  # noqa: B018
+
+
+def test_states_that_were_looked_at_without_gradients_have_them_afterwards() -> None:
     layer = TreeLSTM(4, VOCABULARY)
     for without in (torch.no_grad, torch.inference_mode):
-        states = layer(batch)
+        states = layer(batch_of())
         with without():
             assert not states.h.requires_grad
         states.h.square().sum().backward()
-    assert states.h is states.h, "gathered once"
+
+
+def test_features_of_another_precision_are_read_in_that_of_the_layer() -> None:
+    layer, batch = TreeLSTM(3, VOCABULARY, input_size=2), batch_of(share_subtrees=False)
+    feat = torch.randint(0, 3, (batch.num_nodes, 2))
+    torch.testing.assert_close(layer(batch, feat).root, layer(batch, feat.double()).root)
+
+
+def test_subclasses_copies_and_layers_without_a_vocabulary_know_their_options() -> None:
+    class PassedOn(TreeLSTM):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+
+    layer = PassedOn(3, VOCABULARY, arities=None, dropout=0.1)
+    assert layer.options == TreeLSTM(3, VOCABULARY, dropout=0.1).options
+    layer.engine = "naive"
+    assert copy.deepcopy(layer).options == layer.options
+    for options in ({}, {"arities": (1, 3)}):
+        layer = TreeLSTM(4, input_size=3, **options)
+        again = TreeLSTM(vocabulary=None, **json.loads(json.dumps(layer.options)))
+        assert again.cell.sets.arities == layer.cell.sets.arities == options.get("arities", (2,))
+    same = Vocabulary.from_dict(VOCABULARY.to_dict())
+    assert TreeLSTM(3, same)(FEW).root.shape == (1, 1, 3)
+
+
+def test_no_attribute_is_named_by_a_label() -> None:
+    vocabulary = Vocabulary(["x", "weight"], [("pop", 1), ("a.b", 1), ("forward", 2), ("", 2)])
+    tree = Tree("forward", [Tree("pop", ["x"]), Tree("", ["weight", Tree("a.b", ["x"])])])
+    for layer_class in LAYERS:
+        layer = layer_class(3, vocabulary)
+        assert layer(TreeBatch.from_trees([tree], vocabulary)).root.isfinite().all()
+        assert not any("pop" in name or "a.b" in name for name in layer.state_dict())
 
 
 def trees_of(*trees: Tree | str, vocabulary: Vocabulary = VOCABULARY, **options: Any) -> TreeBatch:
@@ -284,12 +253,3 @@ def reader() -> TreeLSTM:
 def test_what_does_not_fit_is_refused(run: Callable[[], object], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         run()
-
-
-def test_arities_are_options_like_others() -> None:
-    for options in ({}, {"arities": (1, 3)}):
-        layer = TreeLSTM(4, input_size=3, **options)
-        again = TreeLSTM(vocabulary=None, **json.loads(json.dumps(layer.options)))
-        assert again.cell.sets.arities == layer.cell.sets.arities == options.get("arities", (2,))
-    same = Vocabulary.from_dict(VOCABULARY.to_dict())
-    assert TreeLSTM(3, same)(FEW).root.shape == (1, 1, 3)
