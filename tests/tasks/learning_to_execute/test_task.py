@@ -173,6 +173,6 @@ def test_programs_and_their_levels_are_read_from_files(tmp_path: Path) -> None:
 def test_a_network_is_trained_by_the_stages_of_a_curriculum(tmp_path: Path) -> None:
     task = LearningToExecute()
     options = TrainingOptions(epochs=2, curriculum=((1, 1),), batch_size=16, sort_by_length=True, threads=1)
-    data = task.make_data(ProgramDataOptions(48, 8, 8, length=1, curriculum="naive"))
+    data = task.make_data(ProgramDataOptions(48, 8, 8, length=2, nesting=2, curriculum="naive"))
     records = fit(task, NETWORK, data, options, output=tmp_path / "run").records
     assert 0 < records[0]["examples"] < records[1]["examples"]
