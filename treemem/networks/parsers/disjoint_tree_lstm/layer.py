@@ -20,7 +20,7 @@ from treemem.networks.parsers.disjoint_tree_lstm.plan import TreePlan, tree_plan
 from treemem.networks.parsers.disjoint_tree_lstm.run import choices_of, choose_trees, compose_trees
 from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
 from treemem.networks.parsers.pair_by_pair import joining_steps
-from treemem.networks.parsers.pair_cell import PairCell
+from treemem.networks.parsers.pair_cell import PairCell, draw_lstm
 from treemem.networks.sequence_encoder import SequenceBatch, SequenceOutput
 from treemem.networks.sequences.recurrent.torch_lstm import run_lstm
 from treemem.schedule.tree_batch import TreeBatch
@@ -187,13 +187,9 @@ class _Leaves(torch.nn.Module):
         """Draw new weights."""
         torch.nn.init.kaiming_normal_(self.map.weight)
         torch.nn.init.zeros_(self.map.bias)
-        if self.start is not None:
-            lstm: Any = self.lstm
-            torch.nn.init.kaiming_normal_(lstm.weight_ih_l0)
-            torch.nn.init.orthogonal_(lstm.weight_hh_l0)
-            for bias in (lstm.bias_ih_l0, lstm.bias_hh_l0, self.start):
-                torch.nn.init.zeros_(bias)
-            torch.nn.init.ones_(lstm.bias_ih_l0.detach().chunk(4)[1])
+        if self.lstm is not None and self.start is not None:
+            draw_lstm(self.lstm)
+            torch.nn.init.zeros_(self.start)
 
     def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``."""

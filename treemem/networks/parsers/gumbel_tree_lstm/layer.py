@@ -15,7 +15,7 @@ from treemem.errors import RecipeError
 from treemem.networks.parsers.gumbel_tree_lstm.equations import GumbelTreeWeights
 from treemem.networks.parsers.gumbel_tree_lstm.run import attend_to_nodes, gumbel_trees
 from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
-from treemem.networks.parsers.pair_cell import LinearStateLeaves, PairCell
+from treemem.networks.parsers.pair_cell import LinearStateLeaves, PairCell, draw_lstm
 from treemem.networks.recorded_options import SettableOption
 from treemem.networks.sequence_encoder import SequenceOutput
 from treemem.networks.sequences.recurrent.equations import naive_lstm
@@ -131,14 +131,7 @@ class _LSTMLeaves(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights."""
-        for name, parameter in self.lstm.named_parameters():
-            if name.startswith("weight_ih"):
-                torch.nn.init.kaiming_normal_(parameter)
-            elif name.startswith("weight_hh"):
-                torch.nn.init.orthogonal_(parameter)
-            else:
-                torch.nn.init.zeros_(parameter)
-                torch.nn.init.constant_(parameter.detach().chunk(4)[1], name.startswith("bias_ih"))
+        draw_lstm(self.lstm)
 
     def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return ``[h; c]``, ``[sequences, longest, 2 * hidden_size]``."""

@@ -23,8 +23,8 @@ from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks.parsers.prpn.equations import ReaderWeights, read_back, read_layer, scaled_norm, slot_gates
 from treemem.networks.resettable import Resettable
-from treemem.networks.sequence_encoder import SequenceBatch, SequenceEncoder, SequenceOutput
-from treemem.networks.sequences.language_model.layer import after_end
+from treemem.networks.sequence_encoder import SequenceBatch, SequenceOutput
+from treemem.networks.sequences.language_model.layer import TokenPredictor, after_end
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -38,7 +38,7 @@ none, ``[sequences, slots]``; and for each layer the last ``[h; c]``, ``[sequenc
 """
 
 
-class PRPN(SequenceEncoder):
+class PRPN(TokenPredictor):
     """The Parsing-Reading-Predict Network (Shen et al. 2018), which predicts the next token at every token.
 
     The parsing network gives each token two syntactic distances, ``d`` and, for the next one, ``d'``, from the vectors
@@ -89,8 +89,6 @@ class PRPN(SequenceEncoder):
         torch.Size([2, 4, 4])
     """
 
-    lengths_on_cpu = True
-
     def __init__(
         self,
         hidden_size: int,
@@ -128,7 +126,6 @@ class PRPN(SequenceEncoder):
         )
         self.bias = torch.nn.Parameter(torch.zeros(self.embedding.num_embeddings))
 
-    carries_state = True
     can_induce_trees = True
 
     @property
@@ -138,10 +135,6 @@ class PRPN(SequenceEncoder):
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
         return {"distance": ("sequences", "tokens"), "gate": ("sequences", "tokens", "slots")}
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        torch.nn.init.zeros_(self.bias)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """The vectors of tokens, ``[sequences, longest, embedding_size]``, without dropout."""
@@ -192,9 +185,6 @@ class PRPN(SequenceEncoder):
         encoding = after[-1][:, -1, : self.hidden_size]
         traced = {"distance": distance.masked_fill(~present, 0), "gate": gate} if trace else {}
         return SequenceOutput(encoding, logits, traced, {}, after)
-
-    def read_features(self, width: int) -> None:
-        raise RecipeError("PRPN predicts tokens with the vectors that it reads, so it cannot read features")
 
     def induced_trees(self, batch: SequenceBatch) -> list[Tree]:
         """Return the tree that the distances split each sentence into, without dropout.

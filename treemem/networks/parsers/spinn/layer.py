@@ -11,7 +11,7 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.engines.affine import Affine
 from treemem.errors import RecipeError
 from treemem.networks.parsers.joining_encoder import Vectors
-from treemem.networks.parsers.pair_cell import LinearStateLeaves
+from treemem.networks.parsers.pair_cell import LinearStateLeaves, draw_biases
 from treemem.networks.parsers.spinn.equations import Policy, SPINNWeights, TrackerWeights
 from treemem.networks.parsers.spinn.run import TransitionRun, run_transitions
 from treemem.networks.parsers.transition_encoder import (
@@ -150,10 +150,7 @@ class _Cell(torch.nn.Module):
         """Draw new weights."""
         for half in self.map.weight.detach().chunk(2, 1):
             torch.nn.init.kaiming_normal_(half)
-        torch.nn.init.zeros_(self.map.bias)
-        with torch.no_grad():
-            for forget in self.map.bias.chunk(5)[1:3]:
-                forget.fill_(1)
+        draw_biases(self.map.bias)
 
 
 class _Tracker(torch.nn.Module):

@@ -36,7 +36,23 @@ END = "<eos>"
 """The word after each sentence, and before the first one."""
 
 
-class LanguageModel(SequenceEncoder):
+class TokenPredictor(SequenceEncoder):
+    """A network whose outputs are logits of the next token, by the vectors of the tokens and a ``bias``."""
+
+    bias: torch.nn.Parameter
+    lengths_on_cpu = True
+    carries_state = True
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        torch.nn.init.zeros_(self.bias)
+
+    def read_features(self, width: int) -> None:
+        name = type(self).__name__
+        raise RecipeError(f"{name} predicts tokens with the vectors that it reads, so it cannot read features")
+
+
+class LanguageModel(TokenPredictor):
     """Predicts the next token at every token, as AWD-LSTM (Merity et al. 2018) or ON-LSTM (Shen et al. 2019) does.
 
     ``outputs`` are the logits of the next token, ``[sequences, longest, leaves]``. The encoding is the last layer's
@@ -71,8 +87,6 @@ class LanguageModel(SequenceEncoder):
         >>> model(TokenBatch.from_sequences([[0, 1, 2, 3], [0, 1]])).outputs.shape
         torch.Size([2, 4, 4])
     """
-
-    lengths_on_cpu = True
 
     def __init__(
         self,
@@ -113,12 +127,6 @@ class LanguageModel(SequenceEncoder):
             self.stack = LSTMStack(hidden_size, sizes, **dropouts)
         self.bias = torch.nn.Parameter(torch.zeros(self.embedding.num_embeddings))
 
-    carries_state = True
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        torch.nn.init.zeros_(self.bias)
-
     @property
     def can_induce_trees(self) -> bool:  # type: ignore[override]
         """Whether the layers have gates that trees can be read from."""
@@ -137,9 +145,6 @@ class LanguageModel(SequenceEncoder):
             kept = functional.dropout(vectors.new_ones(self.embedding.num_embeddings, 1), self.embedding_dropout)
             vectors = vectors * kept[tokens]
         return locked_dropout(vectors, self.input_dropout, self.training)
-
-    def read_features(self, width: int) -> None:
-        raise RecipeError("a language model predicts tokens with the vectors that it reads, so it cannot read features")
 
     def read(
         self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False, state: Any = None
