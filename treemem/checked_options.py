@@ -4,10 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from treemem.errors import RecipeError, near_names
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a number may have, for :func:`check_fields`: ``Annotated[int, Range(1)]``.
+
+    Attributes:
+        least, most: the least and the greatest value.
+        words: the range in words; by default made of the ends.
+    """
+
+    least: float = 0
+    most: float = math.inf
+    words: str = ""
+
+    def __str__(self) -> str:
+        if self.words:
+            return self.words
+        return f"at least {self.least:g}" if self.most == math.inf else f"from {self.least:g} to {self.most:g}"
+
+
+Count = Annotated[int, Range(1)]
+Natural = Annotated[int, Range(0)]
+Probability = Annotated[float, Range(0, 1, "a probability, a number from 0 to 1")]
 
 _MOST_LAYERS = 10_000
 _MOST_ROWS = 100_000
@@ -105,6 +132,53 @@ def checked_scale(name: str, value: Any, *, or_zero: bool = False) -> float:
     if not isinstance(value, Real) or not 0 <= float(value) < math.inf or (value == 0 and not or_zero):
         raise RecipeError(f"{name} must be {'0 or more' if or_zero else 'above 0'}, not {_shown(value)}")
     return float(value)
+
+
+def check_fields(options: Any, prefix: str = "") -> None:
+    """Check the fields of a dataclass by their declared types; a number of numpy becomes Python's.
+
+    Checked are texts of a ``Literal``, flags, and numbers with a :class:`Range`; ``None`` where the type has it.
+
+    Args:
+        options: the dataclass.
+        prefix: of the names in messages, such as ``"data."``.
+
+    Raises:
+        RecipeError: a field has another type, or a value out of its range.
+    """
+    for name, declared in _declared(options.__class__).items():
+        object.__setattr__(options, name, _checked(f"{prefix}{name}", getattr(options, name), declared))
+
+
+@cache
+def _declared(options: type[Any]) -> dict[str, Any]:
+    hints = get_type_hints(options, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(options)}
+
+
+def _checked(name: str, value: Any, declared: Any, or_none: str = "") -> Any:
+    """Return a value as its declared type says, if it is of a kind that :func:`check_fields` checks."""
+    origin, parts = get_origin(declared), get_args(declared)
+    if origin in (Union, UnionType) and type(None) in parts:
+        (kind, *others) = (part for part in parts if part is not type(None))
+        return value if value is None or others else _checked(name, value, kind, " or None")
+    if origin is Literal:
+        return checked_choice(name, value, parts)
+    if declared is bool:
+        return checked_flag(name, value)
+    if origin is dict:
+        return {key: _checked(f"{name}.{key}", part, parts[1]) for key, part in value.items()}
+    if origin is not Annotated:
+        return value
+    kind, *ranges = parts
+    if not isinstance(value, Integral if kind is int else Real):
+        number = "a whole number" if kind is int else "a number"
+        raise RecipeError(f"{name} must be {number}{or_none}, not {_shown(value)}")
+    plain = kind(value)
+    for allowed in ranges:
+        if not allowed.least <= plain <= allowed.most:
+            raise RecipeError(f"{name} must be {allowed}, not {value}")
+    return plain
 
 
 def _shown(value: object) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from treemem.checked_options import Count, Natural
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.formal_languages.languages import Kind, Language, drawn_words
@@ -31,12 +32,12 @@ class FormalDataOptions:
         RecipeError: a number out of its range.
     """
 
-    training_size: int = 10_000
-    validation_size: int = 800
-    test_size: int = 1400
+    training_size: Count = 10_000
+    validation_size: Count = 800
+    test_size: Count = 1400
     train_lengths: tuple[int, int] = (1, 40)
     test_lengths: tuple[int, int] = (1, 140)
-    seed: int = 12093
+    seed: Natural = 12093
     path: str | None = None
 
     def __post_init__(self) -> None:

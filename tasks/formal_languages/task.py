@@ -6,14 +6,14 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import Count, check_fields
 from treemem.data.examples import PADDING, Examples, SequenceExamples, TaskData, split_and_group, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError
@@ -89,11 +89,10 @@ class FormalLanguages(Task):
     }
 
     kind: Kind = "reverse_string"
-    pairs: int = 2
+    pairs: Count = 2
 
     def __post_init__(self) -> None:
-        checked_choice("kind", self.kind, get_args(Kind))
-        checked_count("pairs", self.pairs)
+        check_fields(self)
 
     @property
     def language(self) -> Language:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import Count, Natural, check_fields
 from treemem.data.examples import TaskData
 from treemem.networks.sequences.language_model.layer import END
 from treemem.tasks.language_modeling.generation.english import english_grammar
@@ -32,15 +32,13 @@ class LanguageDataOptions:
         RecipeError: a number out of its range.
     """
 
-    training_size: int = 100_000
-    validation_size: int = 5000
-    test_size: int = 5000
-    seed: int = 12093
+    training_size: Count = 100_000
+    validation_size: Count = 5000
+    test_size: Count = 5000
+    seed: Natural = 12093
 
     def __post_init__(self) -> None:
-        for name in ("training_size", "validation_size", "test_size"):
-            checked_count(f"data.{name}", getattr(self, name))
-        checked_count("data.seed", self.seed, least=0)
+        check_fields(self, "data.")
 
 
 def draw_sentences(grammar: Grammar, options: LanguageDataOptions) -> Forest:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from treemem.checked_options import checked_count, checked_flag
+from treemem.checked_options import Count, check_fields
 from treemem.data.examples import PADDING, Examples, SequenceExamples, StreamExamples, TaskData, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
@@ -113,19 +113,14 @@ class LanguageModeling(Task):
 
     path: str | None = None
     treebank: bool = False
-    words: int | None = None
-    steps: int = 70
+    words: Count | None = None
+    steps: Count = 70
     varied_steps: bool = True
-    evaluation_columns: int = 10
+    evaluation_columns: Count = 10
     corpus: Any = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.words is not None:
-            checked_count("words", self.words)
-        checked_count("steps", self.steps)
-        checked_flag("varied_steps", self.varied_steps)
-        checked_count("evaluation_columns", self.evaluation_columns)
-        checked_flag("treebank", self.treebank)
+        check_fields(self)
         if self.path is not None:
             read = read_treebank if self.treebank else read_corpus
             object.__setattr__(self, "corpus", read(self.path, self.words))

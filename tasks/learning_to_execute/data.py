@@ -6,13 +6,12 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import Count, Natural, Range, check_fields
 from treemem.data.examples import TaskData
-from treemem.errors import RecipeError
 from treemem.tasks.learning_to_execute.programs import MAX_NESTING, draw_program, printed
 from treemem.tasks.transduction.readers import forest_of_pairs
 from treemem.trees.forest import Forest
@@ -45,23 +44,17 @@ class ProgramDataOptions:
         RecipeError: a number out of its range, or an unknown curriculum.
     """
 
-    training_size: int = 100_000
-    validation_size: int = 1000
-    test_size: int = 3000
-    length: int = 3
-    nesting: int = 1
+    training_size: Count = 100_000
+    validation_size: Count = 1000
+    test_size: Count = 3000
+    length: Annotated[int, Range(1, MAX_LENGTH)] = 3
+    nesting: Annotated[int, Range(1, MAX_NESTING)] = 1
     curriculum: Curriculum = "combined"
-    seed: int = 12093
+    seed: Natural = 12093
     path: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("training_size", "validation_size", "test_size", "length", "nesting"):
-            checked_count(f"data.{name}", getattr(self, name))
-        for name, most in (("length", MAX_LENGTH), ("nesting", MAX_NESTING)):
-            if getattr(self, name) > most:
-                raise RecipeError(f"data.{name} must be at most {most}, not {getattr(self, name)}")
-        checked_count("data.seed", self.seed, least=0)
-        checked_choice("data.curriculum", self.curriculum, get_args(Curriculum))
+        check_fields(self, "data.")
 
     @property
     def levels(self) -> list[tuple[int, int]]:

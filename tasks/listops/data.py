@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import Count, Natural, check_fields
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.listops.generation.evaluation import values_of
@@ -59,10 +59,10 @@ class ListOpsDataOptions:
             records of another split.
     """
 
-    training_size: int | None = None
-    validation_size: int = 2_000
-    test_size: int = 2_000
-    training_length: int | None = None
+    training_size: Count | None = None
+    validation_size: Count = 2_000
+    test_size: Count = 2_000
+    training_length: Count | None = None
     test_sets: list[str] = field(default_factory=lambda: [IID])
     validation_set: str = IID
     min_length: int = 1
@@ -71,18 +71,14 @@ class ListOpsDataOptions:
     max_arguments: int = 5
     list_probability: float = 0.25
     bare_digits: bool = False
-    pool: int = _PUBLISHED_SIZE
-    seed: int = 12093
+    pool: Natural = _PUBLISHED_SIZE
+    seed: Natural = 12093
     training_file: str | None = None
     validation_file: str | None = None
     test_file: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("training_size", "validation_size", "test_size", "training_length"):
-            if getattr(self, name) is not None:
-                checked_count(f"data.{name}", getattr(self, name))
-        for name in ("seed", "pool"):
-            checked_count(f"data.{name}", getattr(self, name), least=0)
+        check_fields(self, "data.")
         if len(set(self.test_sets)) < len(self.test_sets):
             raise RecipeError(f"data.test_sets names a set twice: {', '.join(self.test_sets)}; name each once")
         if not self.test_sets and self.test_file is None:

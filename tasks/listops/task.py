@@ -6,13 +6,13 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from treemem.checked_options import checked_choice, checked_count, checked_probability
+from treemem.checked_options import Count, Probability, check_fields
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import RecipeError, VocabularyError
 from treemem.heads import ClassifierHead
@@ -98,16 +98,13 @@ class ListOps(ClassificationTask):
     }
 
     form: ListOpsForm = "binary"
-    max_arguments: int = 5
-    dropout: float = 0.2
+    max_arguments: Count = 5
+    dropout: Probability = 0.2
     group_by: GroupBy = "length"
     rare_operators: bool = False
 
     def __post_init__(self) -> None:
-        checked_choice("form", self.form, get_args(ListOpsForm))
-        checked_count("max_arguments", self.max_arguments)
-        checked_probability("dropout", self.dropout)
-        checked_choice("group_by", self.group_by, get_args(GroupBy))
+        check_fields(self)
         object.__setattr__(self, "group", self.group_by)  # what results of this task call its groups
 
     @property

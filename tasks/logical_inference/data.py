@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import Count, Natural, Range, check_fields
 from treemem.data.examples import TaskData
 from treemem.errors import ParseError, RecipeError, near_names
 from treemem.schedule.subtree_index import SubtreeIndex
@@ -54,20 +55,17 @@ class LogicDataOptions:
     """
 
     path: str | None = None
-    size: int = 50_000
-    seed: int = 1111
-    max_operations: int = MOST_OPERATIONS
-    max_training_operations: int = 6
-    validation_every: int = 10
-    training_size: int | None = None
+    size: Count = 50_000
+    seed: Natural = 1111
+    max_operations: Count = MOST_OPERATIONS
+    max_training_operations: Natural = 6
+    validation_every: Annotated[int, Range(2)] = 10
+    training_size: Count | None = None
     hold_out: str | None = None
     hide_test: bool = False
 
     def __post_init__(self) -> None:
-        least = {"seed": 0, "max_training_operations": 0, "validation_every": 2}
-        for name in ("size", "seed", "max_operations", "max_training_operations", "validation_every", "training_size"):
-            if getattr(self, name) is not None:
-                checked_count(name, getattr(self, name), least.get(name, 1))
+        check_fields(self)
         if self.hide_test and self.path is None:
             raise RecipeError("hide_test goes with path: generated pairs come with a test of their own")
         if self.hold_out is not None:

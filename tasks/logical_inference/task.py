@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from treemem.checked_options import checked_choice, checked_probability
+from treemem.checked_options import Probability, check_fields
 from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
 from treemem.errors import ParseError, RecipeError
 from treemem.heads import ClassifierHead, RelationHead
@@ -88,11 +88,10 @@ class LogicalInference(ClassificationTask):
     }
 
     form: LogicForm = "binary"
-    dropout: float = 0.0
+    dropout: Probability = 0.0
 
     def __post_init__(self) -> None:
-        checked_choice("form", self.form, get_args(LogicForm))
-        checked_probability("dropout", self.dropout)
+        check_fields(self)
 
     @property
     def token_form(self) -> TokenForm:

@@ -6,11 +6,11 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from treemem.checked_options import checked_count, count_range
+from treemem.checked_options import Count, Natural, Range, check_fields, count_range
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.reading.documents import RELATIONS, Question, draw_question, guesses, most_facts
@@ -38,22 +38,17 @@ class ReadingDataOptions:
         RecipeError: a number out of its range.
     """
 
-    training_size: int = 20_000
-    validation_size: int = 1000
-    test_size: int = 3000
+    training_size: Count = 20_000
+    validation_size: Count = 1000
+    test_size: Count = 3000
     train_facts: tuple[int, int] = (2, 8)
     test_facts: tuple[int, int] = (2, 32)
-    entities: int = 6
-    relations: int = len(RELATIONS)
-    seed: int = 12093
+    entities: Annotated[int, Range(3)] = 6
+    relations: Annotated[int, Range(2, len(RELATIONS))] = len(RELATIONS)
+    seed: Natural = 12093
 
     def __post_init__(self) -> None:
-        for name in ("training_size", "validation_size", "test_size"):
-            checked_count(f"data.{name}", getattr(self, name))
-        checked_count("data.entities", self.entities, least=3)
-        checked_count("data.seed", self.seed, least=0)
-        if checked_count("data.relations", self.relations, least=2) > len(RELATIONS):
-            raise RecipeError(f"data.relations must be at most {len(RELATIONS)}, not {self.relations}")
+        check_fields(self, "data.")
         most = most_facts(self.entities, self.relations)
         for name in ("train_facts", "test_facts"):
             given = getattr(self, name)

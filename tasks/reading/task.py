@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import nn
 
-from treemem.checked_options import checked_count, checked_probability
+from treemem.checked_options import Count, Probability, check_fields
 from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
 from treemem.errors import ParseError
 from treemem.heads import ClassifierHead, RelationHead
@@ -83,14 +83,12 @@ class Reading(ClassificationTask):
     }
 
     path: str | None = None
-    num_entities: int = 20
-    least_count: int = 2
-    dropout: float = 0.0
+    num_entities: Count = 20
+    least_count: Count = 2
+    dropout: Probability = 0.0
 
     def __post_init__(self) -> None:
-        checked_count("num_entities", self.num_entities)
-        checked_count("least_count", self.least_count)
-        checked_probability("dropout", self.dropout)
+        check_fields(self)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_flag
+from treemem.checked_options import check_fields
 from treemem.data.examples import TaskData
 from treemem.trees.forest import Forest
 from treemem.trees.postorder import concatenated_ranges, offsets
@@ -31,7 +31,7 @@ class SentimentDataOptions:
     phrases: bool = False
 
     def __post_init__(self) -> None:
-        checked_flag("data.phrases", self.phrases)
+        check_fields(self, "data.")
 
 
 def root_classes(forest: Forest, num_classes: int) -> NDArray[np.int64]:

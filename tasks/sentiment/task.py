@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.checked_options import Count, Probability, check_fields
 from treemem.data.examples import Examples, TaskData, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.errors import ParseError, RecipeError, VocabularyError
@@ -104,23 +104,17 @@ class Sentiment(ClassificationTask):
     vectors: str | None = None
     tuned: bool = False
     contextual: bool = False
-    vector_size: int | None = None
-    least_count: int = 2
+    vector_size: Count | None = None
+    least_count: Count = 2
     lower: bool = False
-    dropout: float = 0.0
+    dropout: Probability = 0.0
 
     def __post_init__(self) -> None:
         if self.classes not in _NAMES:
             raise RecipeError(f"classes must be 2 or 5, not {self.classes!r:.60}")
-        checked_choice("supervision", self.supervision, get_args(Supervision))
-        checked_count("least_count", self.least_count)
-        checked_probability("dropout", self.dropout)
-        for name in ("tuned", "contextual", "lower"):
-            checked_flag(name, getattr(self, name))
+        check_fields(self)
         if self.tuned and self.contextual:
             raise RecipeError("contextual vectors belong to sentences and are not trained; leave out tuned")
-        if self.vector_size is not None:
-            checked_count("vector_size", self.vector_size)
 
     @property
     def options(self) -> dict[str, Any]:

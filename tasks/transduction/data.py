@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treemem.checked_options import checked_count, count_range
+from treemem.checked_options import Count, Natural, check_fields, count_range
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.transduction.grammars import DRAWS, Kind, Pair, has_length
@@ -35,12 +35,12 @@ class TransductionDataOptions:
         RecipeError: a number out of its range.
     """
 
-    training_size: int = 20_000
-    validation_size: int = 500
-    test_size: int = 1000
+    training_size: Count = 20_000
+    validation_size: Count = 500
+    test_size: Count = 1000
     train_lengths: tuple[int, int] = (8, 64)
     test_lengths: tuple[int, int] = (65, 128)
-    seed: int = 12093
+    seed: Natural = 12093
     path: str | None = None
 
     def __post_init__(self) -> None:
@@ -57,9 +57,7 @@ def check_sizes_and_lengths(options: Any, *, least: int) -> None:
     Raises:
         RecipeError: a number out of its range.
     """
-    for name in ("training_size", "validation_size", "test_size"):
-        checked_count(f"data.{name}", getattr(options, name))
-    checked_count("data.seed", options.seed, least=0)
+    check_fields(options, "data.")
     for name in ("train_lengths", "test_lengths"):
         given = getattr(options, name)
         value = count_range(given)

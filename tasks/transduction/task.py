@@ -6,12 +6,12 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import Count, check_fields
 from treemem.data.examples import TaskData, split_and_group
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
@@ -75,11 +75,10 @@ class Transduction(PairTask):
     }
 
     kind: Kind = "copy"
-    alphabet: int = 128
+    alphabet: Count = 128
 
     def __post_init__(self) -> None:
-        checked_choice("kind", self.kind, get_args(Kind))
-        checked_count("alphabet", self.alphabet)
+        check_fields(self)
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -21,7 +21,7 @@ NAN, INFINITY = float("nan"), float("inf")
         ("epochs", (0, -1), "must be at least 1, not "),
         ("epochs", ("3", None, 2.5), "must be a whole number, not "),
         ("patience", ("2", 2.5), "must be a whole number or None, not "),
-        ("prefetch", (-1,), "must be 0 or more, not -1"),
+        ("prefetch", (-1,), "must be at least 0, not -1"),
         ("weight_decay", (-1.0, NAN), "must be 0 or more"),
         ("learning_rate", (0.0, -1.0, NAN, INFINITY), "must be above 0, not "),
         ("learning_rate", ("1e-3", None), "must be a number, not "),
@@ -31,9 +31,9 @@ NAN, INFINITY = float("nan"), float("inf")
         ("averaging", (0.0, 1, NAN), "must be above 0 and below 1, not "),
         ("plateau_factor", (0.0, 1.0, NAN), "must be above 0 and below 1, not "),
         ("seed", (-1, 2**63), r"must be from 0 to 2\^63 - 1"),
-        ("accelerator", ("gpu", 1), "must be one of auto, cpu, cuda, not "),
-        ("precision", ("16",), "must be one of 32-true, 64-true, bf16-mixed, not '16'"),
-        ("optimizer", ("lbfgs",), "must be one of adam, adamw, muon, rmsprop, sgd, not 'lbfgs'"),
+        ("accelerator", ("gpu", 1), "=.* is none of auto, cpu, cuda"),
+        ("precision", ("16",), "='16' is none of 32-true, 64-true, bf16-mixed"),
+        ("optimizer", ("lbfgs",), "='lbfgs' is none of adam, adamw, muon, rmsprop, sgd"),
         ("curriculum", (-1,), "must be 0 or more, not -1"),
         ("curriculum", (31,), "must be at most epochs, which is 30, not 31"),
         ("curriculum", ("5", 2.5, []), r"must be a whole number or pairs such as \[\[5, 20\], \[10, 2\]\], not "),
@@ -41,7 +41,7 @@ NAN, INFINITY = float("nan"), float("inf")
 )
 def test_a_value_out_of_range_is_refused(name: str, refused: tuple[object, ...], problem: str) -> None:
     for value in refused:
-        with pytest.raises(RecipeError, match=f"^{name} {problem}"):
+        with pytest.raises(RecipeError, match=f"^{name} ?{problem}"):
             TrainingOptions(**{name: value})  # type: ignore[arg-type]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import numbers
-from dataclasses import dataclass, field, fields
+import math
+import sys
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.checked_options import Count, Natural, Range, check_fields
 from treemem.data.examples import Examples
 from treemem.errors import RecipeError
 
@@ -17,30 +19,12 @@ Curriculum = int | tuple[tuple[int, int], ...]
 """A number of epochs until all groups are in, or stages: pairs of a difficulty and a number of epochs."""
 
 
-_INFINITY = float("inf")
-_LIMITS: dict[str, tuple[float, float, str]] = {
-    **dict.fromkeys(
-        ("epochs", "batch_size", "nodes_per_batch", "patience", "evaluate_every", "evaluation_batch_size",
-         "checkpoint_steps", "threads", "average_after", "average_again"),
-        (1, _INFINITY, "at least 1"),
-    ),
-    **dict.fromkeys(("prefetch", "plateau_patience", "weight_decay"), (0, _INFINITY, "0 or more")),
-    **dict.fromkeys(
-        ("learning_rate", "epsilon", "clip", "checkpoint_seconds", "budget"), (5e-324, _INFINITY, "above 0")
-    ),
-    **dict.fromkeys(("beta1", "beta2", "warmup"), (0, 1, "from 0 to below 1")),
-    **dict.fromkeys(("averaging", "plateau_factor"), (5e-324, 1, "above 0 and below 1")),
-    "seed": (0, 2**63, "from 0 to 2^63 - 1"),
-}  # fmt: skip
-"""For each number: the least value, the exclusive upper bound, and both in words."""
-
-_CHOICES = {
-    "optimizer": ("adam", "adamw", "muon", "rmsprop", "sgd"),
-    "schedule": ("constant", "cosine", "linear", "plateau"),
-    "accelerator": ("auto", "cpu", "cuda"),
-    "precision": ("32-true", "64-true", "bf16-mixed"),
-    "matmul_precision": (None, "highest", "high", "medium"),
-}
+_LEAST = 5e-324  # the least number above 0
+_BELOW_1 = math.nextafter(1, 0)
+NonNegative = Annotated[float, Range(0, sys.float_info.max, "0 or more")]
+Positive = Annotated[float, Range(_LEAST, sys.float_info.max, "above 0")]
+Below1 = Annotated[float, Range(0, _BELOW_1, "from 0 to below 1")]
+Within1 = Annotated[float, Range(_LEAST, _BELOW_1, "above 0 and below 1")]
 
 
 @dataclass(frozen=True)
@@ -110,56 +94,47 @@ class TrainingOptions:
         RecipeError: a value has the wrong type or range.
     """
 
-    epochs: int = 30
-    batch_size: int = 256
-    nodes_per_batch: int | None = None
+    epochs: Count = 30
+    batch_size: Count = 256
+    nodes_per_batch: Count | None = None
     sort_by_height: bool = False
     sort_by_length: bool = False
-    optimizer: str = "adam"
-    learning_rate: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    schedule: str = "constant"
-    plateau_factor: float = 0.5
-    plateau_patience: int = 2
-    warmup: float = 0.0
-    auxiliary_losses: dict[str, float] = field(default_factory=dict)
-    weight_decay: float = 1e-5
-    averaging: float | None = None
-    average_after: int | None = None
-    average_again: int | None = None
+    optimizer: Literal["adam", "adamw", "muon", "rmsprop", "sgd"] = "adam"
+    learning_rate: Positive = 1e-3
+    beta1: Below1 = 0.9
+    beta2: Below1 = 0.999
+    epsilon: Positive = 1e-8
+    schedule: Literal["constant", "cosine", "linear", "plateau"] = "constant"
+    plateau_factor: Within1 = 0.5
+    plateau_patience: Natural = 2
+    warmup: Below1 = 0.0
+    auxiliary_losses: dict[str, NonNegative] = field(default_factory=dict)
+    weight_decay: NonNegative = 1e-5
+    averaging: Within1 | None = None
+    average_after: Count | None = None
+    average_again: Count | None = None
     curriculum: Curriculum = 0
-    seed: int = 12093
-    clip: float | None = None
-    patience: int | None = None
+    seed: Annotated[int, Range(0, 2**63 - 1, "from 0 to 2^63 - 1")] = 12093
+    clip: Positive | None = None
+    patience: Count | None = None
     monitor: str | None = None
-    budget: float | None = None
+    budget: Positive | None = None
     share_subtrees: bool = True
-    evaluate_every: int = 1
-    evaluation_batch_size: int = 1024
-    prefetch: int = 0
-    checkpoint_seconds: float | None = 300.0
-    checkpoint_steps: int | None = None
+    evaluate_every: Count = 1
+    evaluation_batch_size: Count = 1024
+    prefetch: Natural = 0
+    checkpoint_seconds: Positive | None = 300.0
+    checkpoint_steps: Count | None = None
     keep_epochs: bool = False
-    accelerator: str = "auto"
-    threads: int | None = 1
-    precision: str = "32-true"
-    matmul_precision: str | None = None
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Count | None = 1
+    precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
+    matmul_precision: Literal["highest", "high", "medium"] | None = None
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for part in fields(self):
-            if part.name in _LIMITS:
-                object.__setattr__(self, part.name, _within(part.name, str(part.type), getattr(self, part.name)))
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise RecipeError(
-                    f"{name} must be one of {', '.join(map(str, known))}, not {getattr(self, name)!r:.100}"
-                )
+        check_fields(self)
         object.__setattr__(self, "curriculum", _checked_curriculum(self.curriculum, self.epochs))
-        for name, weight in self.auxiliary_losses.items():
-            _within(f"auxiliary_losses.{name}", "float", weight)
         if self.averaging is not None and self.average_after is not None:
             raise RecipeError("averaging and average_after are two ways to average weights; choose one")
         if self.average_again is not None and self.average_after is None:
@@ -208,22 +183,6 @@ def _checked_curriculum(given: Any, epochs: int) -> Curriculum:
     if given > epochs:
         raise RecipeError(f"curriculum must be at most epochs, which is {epochs}, not {given}")
     return given
-
-
-def _within(name: str, declared: str, value: Any) -> Any:
-    """Return ``value`` as an int or float, as declared (``"int | None"``), within its limits."""
-    type_name, _, optional = declared.partition(" | ")
-    if value is None and optional:
-        return None
-    least, below, wanted = _LIMITS.get(name, (0, _INFINITY, "0 or more"))
-    kind = numbers.Integral if type_name == "int" else numbers.Real
-    if not isinstance(value, kind):
-        number = "a whole number" if type_name == "int" else "a number"
-        raise RecipeError(f"{name} must be {number}{' or None' if optional else ''}, not {value!r:.100}")
-    plain: float = int(value) if isinstance(value, numbers.Integral) and type_name == "int" else float(value)
-    if not least <= plain < below:
-        raise RecipeError(f"{name} must be {wanted}, not {value}")
-    return plain
 
 
 def examples_of_epoch(
