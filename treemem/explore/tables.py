@@ -87,13 +87,11 @@ def overall_table(
     """
     figures = {(figure.network, figure.metric): figure for figure in published if figure.split == split}
     rows = [["network", *OVERALL_METRICS]]
-    for network, network_scores in scores.items():
+    for network, (*_, score) in scores.items():
         cells = []
         for metric in OVERALL_METRICS:
             figure = figures.get((network, metric))
-            cell = percent_of(
-                getattr(network_scores[-1], metric), network_scores[-1].deviation if metric == "accuracy" else None
-            )
+            cell = percent_of(getattr(score, metric), score.deviation if metric == "accuracy" else None)
             cells.append(cell if figure is None else f"{cell} ({percent_of(figure.value, figure.deviation)})")
         rows.append([network, *cells])
     return markdown_table(rows)

@@ -80,13 +80,8 @@ def with_sums(stored: dict[Place, Node], least: int) -> dict[Place, Node]:
     uses: dict[Node, int] = {}
     for used in [*(operand for node in nodes for operand in node.operands), *stored.values()]:
         uses[used] = uses.get(used, 0) + 1
-    inner = {
-        operand
-        for node in nodes
-        if node.op == "add"
-        for operand in node.operands
-        if operand.op == "add" and uses[operand] == 1
-    }
+    sums = [node for node in nodes if node.op == "add"]
+    inner = {operand for node in sums for operand in node.operands if operand.op == "add" and uses[operand] == 1}
     by: dict[Node, Node] = {}
     number = count(1 + max((member.number for member in nodes), default=0))
     for node in nodes:

@@ -172,10 +172,8 @@ class _Table:
         self._num_compositions, self._num_rows = 0, num_tokens
         num_pairs = lengths - 1
         first_of_sequence = functional.pad(num_pairs.cumsum(0), (1, 0))[:-1]
-        present = [
-            torch.arange(pairs) < num_pairs[:, None] - step
-            for step, pairs in enumerate(range(int(num_pairs[0]), -1, -1))
-        ]
+        steps = enumerate(range(int(num_pairs[0]), -1, -1))
+        present = [torch.arange(pairs) < num_pairs[:, None] - step for step, pairs in steps]
         present = [there.flatten().nonzero().flatten() for there in present]
         moved = to_device_together([num_pairs, first_of_sequence, *present], leaves.device)
         self.own, self._first_of_sequence, *self._present = moved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -14,13 +15,14 @@ from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.engines.sequence_engine import SequenceEngine, checked_engine
 from treemem.engines.sequence_lengths import within
-from treemem.errors import GraphError, RecipeError
+from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks.parsers.on_lstm.equations import OnLSTMOutputs, OnLSTMWeights
 from treemem.networks.parsers.on_lstm.run import on_lstm
 from treemem.networks.resettable import Resettable
 from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.networks.sequences.locked_dropout import locked_dropout
+from treemem.networks.sequences.recurrent.lstm_stack import LayerStack, checked_sizes
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.induced import tree_from_distances
 from treemem.trees.tree import Tree
@@ -62,7 +64,7 @@ class OnLSTMLayer(Resettable):
         self.of_hidden = torch.nn.Linear(hidden_size, num_blocks)
 
 
-class OnLSTMStack(Resettable):
+class OnLSTMStack(LayerStack):
     """Stacked layers of ON-LSTM over sequences of vectors, for sentence encoders and language models.
 
     Args:
@@ -91,31 +93,17 @@ class OnLSTMStack(Resettable):
         weight_dropout_scaling: WeightDropoutScaling = "published",
         engine: SequenceEngine = "auto",
     ) -> None:
-        super().__init__()
         checked_choice("weight_dropout_scaling", weight_dropout_scaling, get_args(WeightDropoutScaling))
-        if not _checked_sizes(layer_sizes):
-            raise RecipeError("layer_sizes needs the size of at least one layer")
         checked_count("chunk_size", chunk_size)
-        for size in layer_sizes:
+        for size in checked_sizes(layer_sizes):
             _check_chunks(chunk_size, size)
-        self.layer_sizes = list(layer_sizes)
+        new_layer = partial(OnLSTMLayer, chunk_size=chunk_size)
+        super().__init__(input_size, layer_sizes, dropout, weight_dropout, new_layer)
         self.chunk_size = chunk_size
-        self.dropout = checked_probability("dropout", dropout)
         if dropout and len(layer_sizes) == 1:
             raise RecipeError("dropout is between layers, and there is one; weight_dropout is inside it")
-        self.weight_dropout = checked_probability("weight_dropout", weight_dropout)
         self.weight_dropout_scaling = weight_dropout_scaling
         self.engine: SequenceEngine = checked_engine("engine", engine)
-        before = [checked_count("input_size", input_size), *layer_sizes]
-        self.layers = torch.nn.ModuleList(
-            OnLSTMLayer(input_size, size, chunk_size) for input_size, size in zip(before, layer_sizes, strict=False)
-        )
-
-    def initial(self, num_sequences: int) -> list[State]:
-        """The zero state of each layer."""
-        weight = next(self.parameters())
-        zeros = [weight.new_zeros(num_sequences, size) for size in self.layer_sizes]
-        return [(zero, zero) for zero in zeros]
 
     def forward(
         self, inputs: torch.Tensor, lengths: torch.Tensor | None = None, state: Sequence[State] | None = None
@@ -134,8 +122,7 @@ class OnLSTMStack(Resettable):
         if lengths is None:
             lengths = torch.full((len(inputs),), inputs.shape[1], dtype=torch.int64)
         state = self.initial(len(inputs)) if state is None else state
-        if len(state) != len(self.layers):
-            raise GraphError(f"a stack of {len(self.layers)} layers needs a pair (h, c) for each, not {len(state)}")
+        self.check_state(state)
         weights = [self._weights(layer) for layer in self.layers]  # type: ignore[arg-type]
         layers: list[OnLSTMOutputs] = []
         for of_layer, (hidden, cell) in zip(weights, state, strict=True):
@@ -293,12 +280,6 @@ class ONLSTM(SequenceEncoder):
         return SequenceOutput(both[:, -1], both[:, :-1], traced, state=ran.state)
 
 
-def _checked_sizes(layer_sizes: object) -> list[int]:
-    if not isinstance(layer_sizes, Sequence) or isinstance(layer_sizes, str):
-        raise RecipeError(f"layer_sizes must be a list of whole numbers, not {layer_sizes!r}")
-    return [checked_count("the size of a layer", size) for size in layer_sizes]
-
-
 def layer_widths(hidden_size: int, num_layers: int | None, layer_sizes: Sequence[int] | None) -> list[int]:
     """Return the width of each layer: ``layer_sizes``, or ``hidden_size`` for each of ``num_layers``, by default 1.
 
@@ -307,7 +288,7 @@ def layer_widths(hidden_size: int, num_layers: int | None, layer_sizes: Sequence
     """
     if layer_sizes is None:
         return [hidden_size] * (1 if num_layers is None else checked_layers("num_layers", num_layers))
-    sizes = _checked_sizes(layer_sizes)
+    sizes = checked_sizes(layer_sizes)
     if num_layers is not None and num_layers != len(sizes):
         raise RecipeError(f"num_layers={num_layers}, but layer_sizes has {len(sizes)}; give one of the two")
     if sizes[-1:] != [hidden_size]:

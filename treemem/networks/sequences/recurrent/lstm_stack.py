@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise, starmap
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +33,64 @@ class LSTMStackOutputs(NamedTuple):
     state: list[LSTMState]
 
 
-class LSTMStack(Resettable):
+def checked_sizes(layer_sizes: object) -> list[int]:
+    """Return the sizes of layers as a list.
+
+    Raises:
+        RecipeError: they are no whole numbers, or no list.
+    """
+    if not isinstance(layer_sizes, Sequence) or isinstance(layer_sizes, str):
+        raise RecipeError(f"layer_sizes must be a list of whole numbers, not {layer_sizes!r}")
+    return [checked_count("the size of a layer", size) for size in layer_sizes]
+
+
+class LayerStack(Resettable):
+    """Layers, one on the other, with dropout between them and of the weights of ``h``.
+
+    Args:
+        input_size: width of the vectors.
+        layer_sizes: width of each layer's ``h``.
+        dropout, weight_dropout: probabilities.
+        new_layer: makes a layer of what it reads and its width.
+
+    Raises:
+        RecipeError: an option outside its range.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        layer_sizes: Sequence[int],
+        dropout: float,
+        weight_dropout: float,
+        new_layer: Callable[[int, int], torch.nn.Module],
+    ) -> None:
+        super().__init__()
+        self.layer_sizes = checked_sizes(layer_sizes)
+        if not self.layer_sizes:
+            raise RecipeError("layer_sizes needs the size of at least one layer")
+        self.dropout = checked_probability("dropout", dropout)
+        self.weight_dropout = checked_probability("weight_dropout", weight_dropout)
+        widths = [checked_count("input_size", input_size), *self.layer_sizes]
+        self.layers = torch.nn.ModuleList(starmap(new_layer, pairwise(widths)))
+
+    def initial(self, num_sequences: int, like: torch.Tensor | None = None) -> list[LSTMState]:
+        """The zero state of each layer, with the type and device of ``like``, or of the weights."""
+        like = next(self.parameters()) if like is None else like
+        zeros = [like.new_zeros(num_sequences, size) for size in self.layer_sizes]
+        return [(zero, zero) for zero in zeros]
+
+    def check_state(self, state: Sequence[LSTMState]) -> None:
+        """Make sure that there is a state for each layer.
+
+        Raises:
+            GraphError: there is not.
+        """
+        if len(state) != len(self.layers):
+            raise GraphError(f"a stack of {len(self.layers)} layers needs a pair (h, c) for each, not {len(state)}")
+
+
+class LSTMStack(LayerStack):
     """Layers of torch's LSTM, one on the other, as in AWD-LSTM (Merity et al. 2018).
 
     Args:
@@ -49,16 +107,7 @@ class LSTMStack(Resettable):
     def __init__(
         self, input_size: int, layer_sizes: Sequence[int], *, dropout: float = 0.0, weight_dropout: float = 0.0
     ) -> None:
-        super().__init__()
-        if not layer_sizes:
-            raise RecipeError("layer_sizes needs the size of at least one layer")
-        self.layer_sizes = [checked_count("the size of a layer", size) for size in layer_sizes]
-        self.dropout = checked_probability("dropout", dropout)
-        self.weight_dropout = checked_probability("weight_dropout", weight_dropout)
-        before = [checked_count("input_size", input_size), *self.layer_sizes]
-        self.layers = torch.nn.ModuleList(
-            torch.nn.LSTM(width, size) for width, size in zip(before, self.layer_sizes, strict=False)
-        )
+        super().__init__(input_size, layer_sizes, dropout, weight_dropout, torch.nn.LSTM)
 
     def forward(
         self, inputs: torch.Tensor, lengths: torch.Tensor, state: Sequence[LSTMState] | None = None
@@ -73,11 +122,8 @@ class LSTMStack(Resettable):
         Raises:
             GraphError: a state of another number of layers, or lengths that are not whole numbers.
         """
-        if state is None:
-            zeros = [inputs.new_zeros(len(inputs), size) for size in self.layer_sizes]
-            state = [(zero, zero) for zero in zeros]
-        if len(state) != len(self.layers):
-            raise GraphError(f"a stack of {len(self.layers)} layers needs a pair (h, c) for each, not {len(state)}")
+        state = self.initial(len(inputs), inputs) if state is None else state
+        self.check_state(state)
         dtype, lengths = inputs.dtype, whole_numbers("lengths", lengths.cpu())
         is_packed = bool((lengths < inputs.shape[1]).any()) or not inputs.shape[1]
         final: list[LSTMState] = []
