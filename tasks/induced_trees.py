@@ -21,7 +21,7 @@ from treemem.model import Model
 from treemem.networks.parsers.ordered_memory.layer import OrderedMemory
 from treemem.runs.page_tables import tree_page_name
 from treemem.runs.study import recorded_model
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 

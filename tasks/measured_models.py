@@ -7,7 +7,7 @@ from typing import Any
 
 from treemem.model import Model
 from treemem.runs.study import StudyRun, recorded_model
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
 
 
 def unmeasured_models(

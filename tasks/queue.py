@@ -25,9 +25,12 @@ from treemem.errors import RecipeError, TreememError, near_names
 from treemem.networks import NETWORKS
 from treemem.plain_yaml import load_yaml
 from treemem.records import replacing, writing
+from treemem.runs.data_sets import DataSets
 from treemem.runs.results_page import write_page
-from treemem.runs.study import begin_worker, read_study
-from treemem.runs.study_file import DataSets, Study, StudyFolder, run_study_file
+from treemem.runs.study import begin_worker
+from treemem.runs.study_file import Study, StudyFolder
+from treemem.runs.study_file_run import run_study_file
+from treemem.runs.study_records import read_study
 from treemem.tasks.comparison.comparison import FOLDER, STUDY, Part, comparison_parts, hashes_of, run_row
 from treemem.tasks.recorded_data import DataHashes
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from treemem.records import read_records
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
 
 
 def curve_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from treemem.runs.study import StudyRun, packed_answers
+from treemem.runs.study import StudyRun
+from treemem.runs.study_records import packed_answers
 
 Groups = Mapping[int, tuple[int, int]]
 """Group to the number of examples, and of those that are correct."""

@@ -21,14 +21,18 @@ from treemem.errors import CellError, RecipeError, near_names
 from treemem.networks import NETWORKS, NetworkConfig, every_network
 from treemem.plain_yaml import load_yaml
 from treemem.records import locked, write_records, writing
+from treemem.runs.data_sets import DataSets
 from treemem.runs.matched_width import matched_width
 from treemem.runs.options import TrainingOptions
 from treemem.runs.page_tables import Records, seed_of_record
 from treemem.runs.recipe import Recipe, parse_recipe
-from treemem.runs.study import StudyRun, of_one_form, read_study, recorded_model, run_study
-from treemem.runs.study_file import DataSets, Study, StudyFolder, tell_nothing_trained
+from treemem.runs.study import StudyRun, recorded_model, run_study
+from treemem.runs.study_file import Study, StudyFolder
+from treemem.runs.study_file_run import tell_nothing_trained
+from treemem.runs.study_records import of_one_form, read_study
 from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS, Task
+from treemem.tasks.comparison.beyond import divided, together
 from treemem.tasks.induced_trees import found_trees, tree_scores
 from treemem.tasks.recorded_data import DataHashes
 from treemem.trees.forest import Forest
@@ -432,38 +436,3 @@ def _record_trees(part: Part, row: str, within: Forest, beyond: Forest, runs: Pa
                 group[average]["f1"] = {**scores, **group[average]["f1"]}
     scored = {name: weights[name] for name in groups[0]["corpus"]["f1"]}
     write_records(file, [{"network": row, "weights": scored, "groups": groups}])
-
-
-def together(forests: Sequence[Forest]) -> Forest:
-    """Return the trees of several forests, with the data that all of them have."""
-    shared = [name for name in forests[0].tree_data if all(name in each.tree_data for each in forests)]
-    return Forest.concatenate(
-        [
-            each.with_data(node_data=each.node_data, tree_data={name: each.tree_data[name] for name in shared})
-            for each in forests
-        ]
-    )
-
-
-def divided(task: Task, forest: Forest) -> tuple[Forest, Forest]:
-    """Return data without, and with only, the test examples of higher groups than any training example.
-
-    If that leaves no test example, every second validation example becomes one.
-
-    Raises:
-        RecipeError: there is no test example of a higher group.
-    """
-    examples = task.examples(forest)
-    train, validation, test = (examples.part(name) for name in SPLITS)
-    most = examples.group[train].max()
-    is_beyond = np.zeros(len(examples), bool)
-    is_beyond[test] = examples.group[test] > most
-    if not is_beyond.any():
-        raise RecipeError(f"a comparison needs test examples beyond the {task.group} {most} of training")
-    split = np.array(SPLITS)[examples.split]
-    if is_beyond[test].all():
-        split[validation[1::2]] = "test"
-    per_example = len(forest) // len(examples)
-    forest = forest.with_data(tree_data={**forest.tree_data, "split": np.repeat(split, per_example)})
-    of_tree = np.repeat(is_beyond, per_example)
-    return forest[~of_tree], forest[of_tree]

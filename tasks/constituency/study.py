@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.constituency.evaluation import evaluate_trees
 from treemem.tasks.measured_models import unmeasured_models
 from treemem.trees.record_reader import SPLITS

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.runs.study import packed_answers
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
+from treemem.runs.study_records import packed_answers
 from treemem.tasks.equation_verification.generation.expressions import TRIGONOMETRIC_FUNCTIONS
 from treemem.tasks.equation_verification.generation.mistakes import EDIT_NAMES
 from treemem.trees.equation_labels import BINARY_FUNCTIONS

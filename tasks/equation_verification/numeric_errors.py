@@ -11,7 +11,7 @@ import torch
 from treemem.heads import NumberDecoder
 from treemem.model import Model
 from treemem.runs.recipe import load_recipe
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.equation_verification.generation.numeric import KINDS, SYMBOLIC, exact_value, generate_numeric
 from treemem.tasks.equation_verification.task import EquationVerification, decoded_values
 from treemem.tasks.measured_models import unmeasured_models

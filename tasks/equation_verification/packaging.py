@@ -22,9 +22,11 @@ from treemem.errors import RecipeError
 from treemem.explore import markdown_table, percent_of
 from treemem.metrics.score import Score
 from treemem.runs import TrainingOptions
+from treemem.runs.data_sets import DataSets
 from treemem.runs.evaluate import evaluate
-from treemem.runs.study import read_study, recorded_model
-from treemem.runs.study_file import DataSets, StudyFolder
+from treemem.runs.study import recorded_model
+from treemem.runs.study_file import StudyFolder
+from treemem.runs.study_records import read_study
 from treemem.tasks.equation_verification.readers import read_equations
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.trees.equation_labels import EQUALITY

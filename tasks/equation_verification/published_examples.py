@@ -14,7 +14,7 @@ import numpy as np
 
 from treemem.checkpoint import load_pretrained, pretrained_names
 from treemem.model_digest import weights_digest
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.equation_verification.generation.evaluation import sides_agree
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.labelling import verdicts

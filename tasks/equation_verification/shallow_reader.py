@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import score_columns
-from treemem.runs.study import packed_answers
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
+from treemem.runs.study_records import packed_answers
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 

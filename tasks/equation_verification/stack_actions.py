@@ -10,7 +10,7 @@ import numpy as np
 from treemem.data.loader import BatchOptions
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.model import Model
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.measured_models import unmeasured_models
 from treemem.trees.forest import Forest
 

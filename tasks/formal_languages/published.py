@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from treemem.metrics.score import Score
 from treemem.runs.page_tables import percent
-from treemem.runs.study import recorded_scores
+from treemem.runs.study_records import recorded_scores
 from treemem.tasks.formal_languages.languages import Kind, language
 
 NETWORKS = ("RNN", "Stack-RNN", "Tape-RNN", "Transformer", "LSTM")

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treemem.runs.study import recorded_scores
+from treemem.runs.study_records import recorded_scores
 
 _Records = Sequence[Mapping[str, Any]]
 

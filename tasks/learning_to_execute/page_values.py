@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from treemem.runs.page_tables import percent
-from treemem.runs.study import recorded_scores
+from treemem.runs.study_records import recorded_scores
 
 
 def at_level(records: Sequence[Mapping[str, Any]], level: int, metric: str = "digit accuracy") -> str:

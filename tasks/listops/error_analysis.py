@@ -23,9 +23,12 @@ from treemem.model import Model
 from treemem.model_digest import weights_digest
 from treemem.networks.parsers.ordered_memory.layer import OrderedMemory
 from treemem.records import write_records
+from treemem.runs.data_sets import DataSets
 from treemem.runs.evaluate import evaluate
-from treemem.runs.study import read_study, recorded_model
-from treemem.runs.study_file import DataSets, Study, StudyFolder, StudyResults
+from treemem.runs.study import recorded_model
+from treemem.runs.study_file import Study, StudyFolder
+from treemem.runs.study_file_run import StudyResults
+from treemem.runs.study_records import read_study
 from treemem.tasks.listops.generation.evaluation import values_of
 from treemem.tasks.listops.generation.generator import PUBLISHED_OPERATORS
 from treemem.tasks.listops.task import ListOps, arguments_bin, length_bin, most_arguments, num_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.measured_models import unmeasured_models
 from treemem.tasks.syntactic_evaluation.scoring import pairs_of_grammar, score_pairs
 

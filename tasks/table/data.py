@@ -6,10 +6,8 @@ import logging
 import math
 import os
 import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +16,17 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row, near_names, quoted, shown
 from treemem.model import check_frame, is_data_frame
 from treemem.records import Record, format_of, read_records
+from treemem.tasks.table.cells import (
+    MISSING_MARKS,
+    ClassName,
+    check_cells,
+    classes_of,
+    doubtful_class,
+    is_mark,
+    letters_of,
+    plain_cell,
+    typed_column,
+)
 from treemem.trees.as_tree import as_tree
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import RecordReader, is_missing, split_of
@@ -25,23 +34,12 @@ from treemem.trees.text_forms import TextForm, TextReader
 from treemem.trees.tree import Node, Tree, tree_nodes
 
 SPLIT = "split"
-ClassName = str | bool | int | float
-MISSING_WORDS = frozenset(
-    ("N/A", "n/a", "#N/A", "<NA>", "NA", "NULL", "null", "NaN", "nan", "None")  # pandas reads these as missing
-)
-MISSING_MARKS = MISSING_WORDS | {"?", "-", "--", ".", "\u2013", "\u2014"}
-"""Texts that stand for a missing value."""
 _NO_TREES = MISSING_MARKS - {"."}  # a sentence may be a full stop
 
 _logger = logging.getLogger(__name__)
-_WHOLE_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,999})(\.0+)?")  # Python refuses a text of some thousand digits
-_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_TRUTH = {"true": True, "false": False}
 _WORD = re.compile(r"[^\s()\[\]{},;:\"]+")
 _IN_QUOTES = re.compile(r'"(?:[^"]|"")+"')
 _NAME = re.compile(r"[A-Za-z_][\w .-]*")
-_SPREADSHEET_ERROR = re.compile(r"#[A-Z0-9/]+[!?]")
-_LOWER_MARKS = frozenset(mark.lower() for mark in MISSING_MARKS)
 
 
 @dataclass(frozen=True)
@@ -94,16 +92,16 @@ class Table(NamedTuple):
             RecipeError: one of them is probably no class.
         """
         values = list(values)
-        _check_cells(values, self.place if len(values) == len(self.rows) else lambda _: name)
+        check_cells(values, self.place if len(values) == len(self.rows) else lambda _: name)
         found = classes_of(values)
         doubt = doubtful_class(found, marks)
         if doubt is not None:
             wrong, problem = doubt
             place = f"{self.place(values.index(wrong))}: " if len(values) == len(self.rows) and wrong in values else ""
             raise RecipeError(f"{place}{name} {wrong!r} {problem}, or name all classes with classes=[...]")
-        alike = {_letters(one): one for one in found}
+        alike = {letters_of(one): one for one in found}
         for one in found:
-            if (other := alike[_letters(one)]) != one:
+            if (other := alike[letters_of(one)]) != one:
                 _logger.warning("the classes %a and %a of %s differ only in case or look alike", one, other, name)
         if len(found) > max(20, len(values) // 2):
             _logger.warning("%s has %d classes in %d values; is it a column of classes?", name, len(found), len(values))
@@ -262,7 +260,7 @@ def read_table(
         except GraphError as error:
             raise GraphError(f"{where} {line}: {error}") from error
         for column, values in zip(target, targets, strict=True):
-            values.append(_plain_cell(fields.get(column)))
+            values.append(plain_cell(fields.get(column)))
         lines.append(line)
     if not trees:
         raise RecipeError(f"{name}there is no row")
@@ -272,7 +270,7 @@ def read_table(
             reader.texts.check_column(forest)
         except RecipeError as error:
             raise RecipeError(f"{name}column {reader.tree!r}: {error}") from error
-    targets = [_typed(values, is_plain_text) for values in targets]
+    targets = [typed_column(values, is_plain_text) for values in targets]
     return Table(forest, targets, np.array(splits) if any(splits) else None, lines, where)
 
 
@@ -315,7 +313,7 @@ def _rows_of_file(
                 is_alike = is_alike and all(map(_NAME.fullmatch, values))
                 names = names if names.isdisjoint(_WORD.findall(" ".join(values))) else set()
             first = first or record
-        if any(_plain_cell(cell) is not None for cell in record.fields.values()):
+        if any(plain_cell(cell) is not None for cell in record.fields.values()):
             yield record.line, record.fields
     if first is not None and names and not is_alike:
         problem = f"the line seems to be a header, and it does not name {quoted(reader.text_fields)}"
@@ -332,130 +330,6 @@ def _why_no_column(column: str, fields: Mapping[str, Any]) -> str:
     if not near and text is not None:
         return f"; its first row has one cell, {shown(text, 50)}. The columns of a text file are separated by tabs"
     return near or f"; there are {quoted(fields, most=20)}"
-
-
-def _plain_cell(cell: Any) -> Any:
-    """Return a cell, a text without spaces around it, and None for a missing value."""
-    cell = cell.strip() if isinstance(cell, str) else cell
-    return None if is_missing(cell) or (isinstance(cell, str) and not cell) else cell
-
-
-def is_mark(cell: Any, *, among_numbers: bool = False) -> bool:
-    """Return whether a cell is a text that stands for a missing value, among numbers in any case of its letters."""
-    return isinstance(cell, str) and (cell.lower() in _LOWER_MARKS if among_numbers else cell in MISSING_MARKS)
-
-
-def _typed(cells: list[Any], is_plain_text: bool) -> list[Any]:
-    """Return a column with its truth values and numbers; marks of missing values among these are None.
-
-    Args:
-        cells: of the column.
-        is_plain_text: whether all cells are texts, because the file has no other type.
-    """
-    known = [cell for cell in cells if cell is not None and not is_mark(cell, among_numbers=True)]
-    if known and all(_truth(cell) is not None for cell in known):
-        return [_truth(cell) for cell in cells]
-    if not known or not all(_is_number(cell) for cell in known):
-        return cells
-    cells = [None if is_mark(cell, among_numbers=True) else cell for cell in cells]
-    if is_plain_text and all(_WHOLE_NUMBER.fullmatch(cell) for cell in known):
-        return [None if cell is None else int(cell.partition(".")[0]) for cell in cells]
-    return cells
-
-
-def _truth(cell: Any) -> bool | None:
-    return _TRUTH.get(str(cell).lower()) if isinstance(cell, (str, bool, np.bool_)) else None
-
-
-def _is_number(cell: Any) -> bool:
-    return bool(_NUMBER.fullmatch(cell)) if isinstance(cell, str) else isinstance(cell, (int, float, np.number))
-
-
-def classes_of(values: Iterable[Any]) -> tuple[ClassName, ...]:
-    """Return the distinct classes among values, sorted: numbers if all values are numbers, else texts."""
-    found = [_plain_class(value) for value in values if value is not None]
-    is_truth = [isinstance(value, bool) for value in found]
-    if all(is_truth) or not (any(is_truth) or any(isinstance(value, str) for value in found)):
-        return tuple(sorted(set(found)))
-    return tuple(sorted(set(map(str, found))))
-
-
-def doubtful_class(classes: Iterable[ClassName], marks: frozenset[str] = MISSING_MARKS) -> tuple[ClassName, str] | None:
-    """Return a class that is probably none, and why: a mark of a missing value, or another spelling of a number.
-
-    Args:
-        classes: the classes that a table has.
-        marks: of missing values. ``-`` is a class beside ``+``.
-    """
-    names = set(classes)
-    for mark in sorted(map(str, names & marks)):
-        if mark != "-" or "+" not in names:
-            return mark, "stands for a missing value; leave the cell empty"
-    errors = sorted(name for name in names if isinstance(name, str) and _SPREADSHEET_ERROR.fullmatch(name))
-    if errors:
-        return errors[0], "is an error of a spreadsheet; leave the cell empty"
-    numbers: dict[Decimal, ClassName] = {}
-    for name in sorted(names, key=str):
-        if isinstance(name, bool) or not _is_number(name):
-            continue
-        other = numbers.setdefault(Decimal(str(name)), name)
-        if other != name:
-            return name, f"and {other!r} are one number; write them alike"
-    truths = sorted(str(name) for name in names if str(name).lower() in _TRUTH) if numbers else []
-    return (truths[0], "is a truth value among numbers; write them alike") if truths else None
-
-
-def class_numbers(classes: Sequence[ClassName], values: Iterable[Any], place: Callable[[int], str]) -> list[int]:
-    """Return the number of the class of each value, -1 for None and for the mark of a missing value.
-
-    Args:
-        classes: their names, in order.
-        values: of a column.
-        place: where a value is, for errors.
-
-    Raises:
-        RecipeError: a value that is no class.
-    """
-    values = list(values)
-    _check_cells(values, place)
-    number = {class_key(name): place for place, name in enumerate(classes)}
-    found = []
-    for row, value in enumerate(values):
-        known = -1 if value is None else number.get(class_key(value))
-        if known is None and not is_mark(value):
-            raise RecipeError(f"{place(row)}: no class {shown(value)}; there are {quoted(number)}")
-        found.append(-1 if known is None else known)
-    return found
-
-
-def _check_cells(values: Sequence[Any], place: Callable[[int], str]) -> None:
-    """Raise a RecipeError for a value that is a list or a dictionary: the texts of two different ones may be equal."""
-    for row, value in enumerate(values):
-        if isinstance(value, (list, tuple, dict, set, bytes, np.ndarray)):
-            raise RecipeError(
-                f"{place(row)}: a class is a text, a number or true or false, not {shown(value)}; a list of the "
-                'classes of the nodes is for kind="nodes"'
-            )
-
-
-def _letters(name: ClassName) -> str:
-    """Return what a reader sees of a name: without case, accents composed, without characters of no width."""
-    shown = unicodedata.normalize("NFKC", str(name)).casefold()
-    return "".join(character for character in shown if unicodedata.category(character) != "Cf")
-
-
-def class_key(value: Any) -> str:
-    """Return what names a class, whether a cell holds it as a text, an int, a float or a truth value."""
-    text = str(_plain_class(value))
-    return text.lower() if text.lower() in _TRUTH else text
-
-
-def _plain_class(value: Any) -> ClassName:
-    """Return a value as a text, a truth value or a number; a whole number as an int."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, (bool, int, float)) else str(value)
 
 
 def divided(table: Table, options: TableDataOptions) -> NDArray[Any]:

@@ -18,15 +18,8 @@ from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead
 from treemem.task import Answer, ModelOutput
-from treemem.tasks.table.data import (
-    MISSING_WORDS,
-    ClassName,
-    Table,
-    TableDataOptions,
-    class_numbers,
-    divided,
-    read_table,
-)
+from treemem.tasks.table.cells import MISSING_WORDS, ClassName, class_numbers
+from treemem.tasks.table.data import Table, TableDataOptions, divided, read_table
 from treemem.tasks.table.task import TableTask
 from treemem.trees.forest import Forest
 

@@ -21,16 +21,8 @@ from treemem.metrics.score import LOSS, Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead, RegressionHead
 from treemem.task import Answer, ClassificationTask, Task
-from treemem.tasks.table.data import (
-    ClassName,
-    Table,
-    TableDataOptions,
-    TableRecords,
-    TextForm,
-    class_numbers,
-    divided,
-    read_table,
-)
+from treemem.tasks.table.cells import ClassName, class_numbers
+from treemem.tasks.table.data import Table, TableDataOptions, TableRecords, TextForm, divided, read_table
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treemem.runs.study import recorded_scores
+from treemem.runs.study_records import recorded_scores
 
 SOURCE = 'E. Grefenstette, "Beyond sequence to sequence with augmented RNNs", lecture of 2016'
 MEMORIES = ("Stack", "Queue", "DeQue", "Deep LSTM")

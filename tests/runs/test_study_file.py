@@ -13,9 +13,11 @@ from toy_task import MoreX, toy_data
 from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.runs import load_recipe, read_study
+from treemem.runs.data_sets import DataSets
 from treemem.runs.page_tables import aligned
 from treemem.runs.results_page import write_page
-from treemem.runs.study_file import DataSets, StudyFolder, StudyResults, run_study_file
+from treemem.runs.study_file import StudyFolder
+from treemem.runs.study_file_run import StudyResults, run_study_file
 from treemem.tasks.listops import ListOps
 from treemem.trees.forest import Forest
 

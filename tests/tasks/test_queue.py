@@ -14,7 +14,8 @@ from filelock import FileLock
 
 from treemem.errors import RecipeError
 from treemem.records import write_records
-from treemem.runs.study_file import DataSets, StudyFolder
+from treemem.runs.data_sets import DataSets
+from treemem.runs.study_file import StudyFolder
 from treemem.tasks import queue
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
 from treemem.tasks.queue import Entry, Job, Places, chosen_entries, jobs_of, read_queue, remaining

@@ -39,7 +39,8 @@ def _run(options: Namespace) -> None:
     from treemem.errors import RecipeError
     from treemem.records import check_writable
     from treemem.runs.results_page import write_page
-    from treemem.runs.study_file import StudyFolder, run_study_file
+    from treemem.runs.study_file import StudyFolder
+    from treemem.runs.study_file_run import run_study_file
     from treemem.tasks.claims.claims import FOLDER as CLAIMS
     from treemem.tasks.comparison.comparison import FOLDER, chosen_parts
     from treemem.tasks.queue import Places, entries_of_rows, read_queue, run_queue

@@ -24,7 +24,8 @@ from treemem.runs.recipe_run import (
     train_recipe,
 )
 from treemem.runs.seeds import SeedsResult, fit_seeds
-from treemem.runs.study import StudyRun, packed_answers, read_study, recorded_scores, right_answers, run_study
+from treemem.runs.study import StudyRun, run_study
+from treemem.runs.study_records import packed_answers, read_study, recorded_scores, right_answers
 from treemem.runs.trainer import FitResult
 
 __all__ = [

@@ -27,7 +27,7 @@ from treemem.runs.options import TrainingOptions
 from treemem.runs.recipe import Recipe, format_recipe, recipe_fields
 from treemem.runs.same_run import difference, free_to_change
 from treemem.runs.seeds import SeedsResult, seed_folder, seed_of
-from treemem.runs.study import packed_answers, read_study
+from treemem.runs.study_records import packed_answers, read_study
 from treemem.task import Task
 from treemem.trees.record_reader import SPLITS
 

@@ -15,7 +15,8 @@ from treemem.explore.tables import percent_of as percent_of_known
 from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import PublishedFigure, Score, mean_scores
 from treemem.runs.options import TrainingOptions
-from treemem.runs.study import network_options, recorded_scores, right_answers, unpacked_answers
+from treemem.runs.study import network_options
+from treemem.runs.study_records import recorded_scores, right_answers, unpacked_answers
 
 __all__ = ["Score", "accuracy_table", "mean_scores"]  # for templates too
 

@@ -23,8 +23,8 @@ from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import check_writable, locked, replacing
 from treemem.runs import page_tables
 from treemem.runs.page_tables import Records, seed_of_record, tree_page_name
-from treemem.runs.study import read_study
 from treemem.runs.study_file import StudyFolder
+from treemem.runs.study_records import read_study
 
 _BLOCK = "readme.md.j2"  # of the part of the README that follows records
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import inspect
 import json
 import logging
@@ -18,21 +17,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from treemem import checkpoint
 from treemem.data_parallel import launched_processes
-from treemem.errors import ParseError, RecipeError, TreememError
+from treemem.errors import RecipeError, TreememError
 from treemem.metrics.odds_count import OddsCount
-from treemem.metrics.score import Score, column_scores, row_group, row_score, score_columns
+from treemem.metrics.score import score_columns
 from treemem.model import Model
 from treemem.model_digest import weights_digest
 from treemem.networks import NETWORKS, NetworkConfig
-from treemem.records import check_writable, locked, read_records, write_records, writing
+from treemem.records import check_writable, locked, write_records, writing
 from treemem.runs.environment import environment
 from treemem.runs.evaluate import evaluate
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
+from treemem.runs.study_records import of_one_form, packed_answers, read_study
 from treemem.runs.trainer import FitResult
 from treemem.task import Task
 from treemem.trees.forest import Forest
@@ -206,52 +205,6 @@ def recorded_model(folder: Path, record: Mapping[str, Any]) -> Model:
     if weights_digest(model) != record["weights"]:
         raise RecipeError(f"the weights in {place} are not those of its record; remove both, and run it again")
     return model
-
-
-def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the records of a file; an empty list if there is no file.
-
-    Args:
-        results: the file.
-        fields: that each record must have.
-
-    Raises:
-        ParseError: a line is no record, or lacks a field.
-    """
-    if not Path(results).exists():
-        return []
-    found = []
-    for record in read_records(results):
-        missing = [field for field in fields if record.fields.get(field) is None]
-        if missing:
-            problem = f"this record has no {' and no '.join(missing)}"
-            raise ParseError(problem, expected="a record of this study", line=record.line, source=str(results))
-        found.append(record.fields)
-    return found
-
-
-def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
-    """Return the scores of a recorded run on a split or file, by group and last for all."""
-    found = record["scores"][part]
-    if isinstance(found, list):  # as records were at first, a row for each score
-        return [row_score(row, row_group(found[-1])) for row in found]
-    return column_scores(found)
-
-
-def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
-    """Return bool ``[examples]`` as a record holds it, for :func:`right_answers`."""
-    return [len(right), base64.b64encode(np.packbits(right).tobytes()).decode()]
-
-
-def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
-    """Return which examples of a split or file a recorded run has correct, bool ``[examples]``."""
-    return unpacked_answers(record["right"][part])
-
-
-def unpacked_answers(packed_answers: Sequence[Any]) -> NDArray[np.bool_]:
-    """Return what :func:`packed_answers` packed, bool ``[examples]``."""
-    count, packed = packed_answers
-    return np.unpackbits(np.frombuffer(base64.b64decode(packed), np.uint8), count=count).astype(bool)
 
 
 @dataclass(frozen=True)
@@ -473,12 +426,6 @@ def network_options(network: Mapping[str, Any]) -> dict[str, Any]:
     """Return the name of a recorded network and all its options, defaults included."""
     config = NetworkConfig(**network)
     return {"network": config.network, **_defaults_of(config.constructor()), **config.options}
-
-
-def of_one_form(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records with the fields of all; None for a missing field."""
-    fields = dict.fromkeys(name for record in records for name in record)
-    return [{name: record.get(name) for name in fields} for record in records]
 
 
 def _in_order(records: Mapping[str, dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:

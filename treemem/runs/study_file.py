@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib
-import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,15 @@ from typing import Any
 from treemem.errors import RecipeError, near_names
 from treemem.networks import NetworkTable
 from treemem.plain_yaml import load_yaml
-from treemem.records import locked, replacing, write_records, writing
-from treemem.runs.recipe import Recipe, load_recipe, load_task_data, parse_recipe, recipe_fields
-from treemem.runs.study import StudyRun, of_one_form, read_study, run_study
+from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_fields
+from treemem.runs.study import StudyRun
 from treemem.task import TASKS, Task, task_folder
-from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS
 
 _logger = logging.getLogger(__name__)
 
 _SHARED = "shared.yaml"  # what the studies of a folder have in common
 _VARIED = ("networks", "seeds", "training", "task_options", "network_options", "data")
-_MADE = "made_from.json"
 
 
 @dataclass(frozen=True)
@@ -203,252 +199,12 @@ class Study:
         for name in ("training", "task_options"):
             content[name] = {**content.get(name, {}), **getattr(self, name), **changes.get(name, {})}
         content["task_options"] = {
-            name: _with_folder(value, data_folder)
+            name: with_folder(value, data_folder)
             for name, value in content["task_options"].items()
-            if data_folder is not None or not _names_folder(value)
+            if data_folder is not None or not names_folder(value)
         }
         content["seeds"] = list(changes.get("seeds", self.seeds or content.get("seeds", ())))
         return content
-
-
-class DataSets:
-    """The data sets of a study by name, each made once and kept in a folder.
-
-    A file describes a data set by ``options`` of the task's data, and ``task_options`` if the task is not at its
-    defaults, or by ``make``, a function of the task's package. The first argument of the function is the data set
-    ``from`` or the path of the user's file ``file``, if the entry names one of them; other fields are arguments. In
-    both options, ``{data}`` stands for the user's data folder.
-
-    Args:
-        study: whose data sets.
-        folder: where they are kept.
-        data: the user's data folder.
-        files: the user's files by name.
-    """
-
-    def __init__(self, study: Study, folder: Path, data: Path | None = None, files: Mapping[str, Path] | None = None):
-        self.files = dict(files or {})
-        self._study, self._folder, self._data = study, folder, data
-        self._entries: dict[str, Any] = study.folder.shared.get("data", {})
-        if study.recipe is not None:
-            own = {"options": study.base["data"], "task_options": study.base.get("task_options", {})}
-            self._entries = {**self._entries, "data": own}
-        self._made: dict[str, Forest] = {}
-
-    def find(self, name: str) -> Forest | None:
-        """Return a data set; None if it needs a file that the user does not give.
-
-        Raises:
-            RecipeError: there is no such data set, or it needs the user's data folder.
-        """
-        if not self.has(name):
-            return None
-        entry = self._entries[name]
-        if name not in self._made:
-            self._made[name] = self._make(entry) if self._is_users(entry) else self._kept(name, entry)
-        return self._made[name]
-
-    def at_hand(self, name: str) -> Forest | None:
-        """Return a data set that the user has or that is kept in the folder; None if it would have to be generated."""
-        if not self.has(name):
-            return None
-        entry = self._entries[name]
-        if self._is_users(entry):
-            lacks_folder = self._data is None and "{data}" in str(self._described(entry))
-            return None if lacks_folder else self._make(entry)
-        return Forest.load(self._folder / name) if self._is_kept(name, entry) else None
-
-    def has(self, name: str) -> bool:
-        """Return whether :meth:`find` finds a data set; without making it.
-
-        Raises:
-            RecipeError: there is no such data set.
-        """
-        if name not in self._entries:
-            raise RecipeError(f"no data set {name!r}; there are {', '.join(self._entries)}")
-        return self._file(self._entries[name]) in (None, *self.files)
-
-    def _is_users(self, entry: Mapping[str, Any]) -> bool:
-        return self._file(entry) is not None or "{data}" in str(self._described(entry))
-
-    def _file(self, entry: Mapping[str, Any]) -> str | None:
-        """Return the name of the user's file that a data set is made of, if there is one."""
-        return self._file(self._entries[entry["from"]]) if "from" in entry else entry.get("file")
-
-    def __getitem__(self, name: str) -> Forest:
-        found = self.find(name)
-        if found is None:
-            file = self._file(self._entries[name])
-            raise RecipeError(f"the data set {name!r} needs a file of yours: give --files {file}=PATH")
-        return found
-
-    def _kept(self, name: str, entry: Mapping[str, Any]) -> Forest:
-        """Return a data set from the folder; make it if it is missing or has other options."""
-        folder = self._folder / name
-        with writing(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(self._folder / f"{name} (being made)"):  # several processes may run one study
-            return self._made_once(name, entry)
-
-    def _made_from(self, entry: Mapping[str, Any]) -> str:
-        return json.dumps({"task": self._study.folder.task.version, **self._described(entry)}, sort_keys=True)
-
-    def _is_kept(self, name: str, entry: Mapping[str, Any]) -> bool:
-        made = self._folder / name / _MADE
-        return made.exists() and made.read_text(encoding="utf-8") == self._made_from(entry)
-
-    def _made_once(self, name: str, entry: Mapping[str, Any]) -> Forest:
-        folder = self._folder / name
-        if self._is_kept(name, entry):
-            return Forest.load(folder)
-        forest = self._make(entry)
-        with writing(folder):
-            (folder / _MADE).unlink(missing_ok=True)
-            forest.save(folder)
-            with replacing(folder / _MADE) as temporary:
-                temporary.write_text(self._made_from(entry), encoding="utf-8")
-        return forest
-
-    def _described(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        base = {"from": self._described(self._entries[entry["from"]])} if "from" in entry else {}
-        return {**entry, **base}
-
-    def _make(self, entry: Mapping[str, Any]) -> Forest:
-        if "make" in entry:
-            arguments = {key: value for key, value in entry.items() if key not in ("make", "from", "file")}
-            given: list[Any] = []
-            if "file" in entry:
-                given = [self.files[entry["file"]]]
-            elif "from" in entry:
-                given = [self[entry["from"]]]
-            made: Forest = self._study.folder.function(entry["make"])(*given, **arguments)
-            return made
-        fields: dict[str, Any] = {}
-        for field_name, values in (("data", entry["options"]), ("task_options", entry.get("task_options", {}))):
-            if self._data is None and any(map(_names_folder, values.values())):
-                raise RecipeError(f"the study {self._study.name} needs --data, the folder of the published files")
-            fields[field_name] = {name: _with_folder(value, self._data) for name, value in values.items()}
-        task, options = load_task_data(self._study.folder.task.name, (), fields)
-        return task.make_data(options).forest
-
-
-def _names_folder(value: Any) -> bool:
-    return isinstance(value, str) and "{data}" in value
-
-
-def _with_folder(value: Any, data: Path | None) -> Any:
-    """Return the value of an option with the user's data folder in place of ``{data}``."""
-    return value.format(data=data) if _names_folder(value) else value
-
-
-@dataclass(frozen=True)
-class StudyResults:
-    """What a measurement reads.
-
-    Attributes:
-        study: the study.
-        runs: its runs.
-        records: of the runs.
-        data: its data sets.
-        files: the further data sets that were scored.
-        folder: of the runs.
-        results: folder of the records.
-        page: the page of results.
-    """
-
-    study: Study
-    runs: Sequence[StudyRun]
-    records: list[dict[str, Any]]
-    data: DataSets
-    files: Mapping[str, Forest]
-    folder: Path
-    results: Path
-    page: Path
-
-    @property
-    def task(self) -> Task:
-        """The task of the first run, or the task at its defaults."""
-        return (self.runs[0].task if self.runs else None) or self.study.folder.task()
-
-
-def run_study_file(
-    study: Study,
-    *,
-    runs: Path,
-    results: Path,
-    page: Path,
-    data: Path | None = None,
-    files: Mapping[str, Path] | None = None,
-    processes: int = 1,
-    only: Collection[str] | None = None,
-) -> list[dict[str, Any]]:
-    """Run everything of a study that is not recorded yet. Return all records of its runs.
-
-    Args:
-        study: what to run.
-        runs: folder for runs and data sets; a folder of the task's name is made in it.
-        results: folder of the records: ``STUDY.jsonl``, and a file for each measurement.
-        page: the page of results; measurements write figures beside it.
-        data: the user's data folder.
-        files: the user's files by name.
-        processes: runs at a time.
-        only: names of the runs to do now, without the measurements of the study. None: all.
-
-    Raises:
-        RecipeError: as :func:`treemem.runs.run_study`; a data set needs a file or folder that is not given.
-    """
-    planned, folder = study.runs(data), runs / study.folder.task.name
-    known = {entry["file"] for entry in study.folder.shared.get("data", {}).values() if "file" in entry}
-    unknown = [name for name in files or {} if name not in known]
-    if unknown:
-        raise RecipeError(f"no file is called {unknown[0]!r}; there are {', '.join(sorted(known)) or 'none'}")
-    sets = DataSets(study, folder / "data", data, files)
-    further = {name: forest for name in study.files if (forest := sets.find(name)) is not None}
-    records: list[dict[str, Any]] = []
-    if planned:
-        task = planned[0].task or study.folder.task()
-        forests = {name: sets[name] for name in {run.data: None for run in planned}}
-        recorded = {record["run"]: record for record in read_study(results / f"{study.name}.jsonl", ["run"])}
-        records = run_study(
-            task,
-            planned,
-            forests,
-            folder=folder,
-            results=results / f"{study.name}.jsonl",
-            files=further,
-            splits=study.splits,
-            processes=processes,
-            only=only,
-        )
-    if only is not None:
-        return records
-    if all(recorded.get(record["run"]) == record for record in records):
-        tell_nothing_trained(results / f"{study.name}.jsonl", len(records))
-    done = StudyResults(study, planned, records, sets, further, folder, results, page)
-    for name, fields in study.measurements.items():
-        _measure(done, results / f"{name}.jsonl", fields)
-    return records
-
-
-def tell_nothing_trained(results: Path, count: int) -> None:
-    """Log that all of so many runs were recorded before."""
-    _logger.info(
-        "%s: %d of %d runs are recorded, so nothing is trained. To train them again, give new folders by --results and "
-        "--runs", results, count, count,
-    )  # fmt: skip
-
-
-def _measure(done: StudyResults, path: Path, fields: Mapping[str, Any]) -> None:
-    """Write the records of a measurement as they come."""
-    arguments = {key: value for key, value in fields.items() if key != "function"}
-    before = read_study(path)
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    found: Iterator[dict[str, Any]] = done.study.folder.function(fields["function"])(done, before, **arguments)
-    for record in found:
-        with locked(path.with_suffix("")):  # the lock of the file itself is for its writer
-            records = {next(iter(each.values())): each for each in [*read_study(path), record]}
-            write_records(path, of_one_form(list(records.values())))
 
 
 def _read(path: Path, known: Sequence[str]) -> dict[str, Any]:
@@ -467,3 +223,13 @@ def _check_fields(fields: Any, known: Sequence[str], what: str) -> None:
     if unknown:
         near = near_names(str(unknown[0]), known) or f"; there are {', '.join(known)}"
         raise RecipeError(f"{what} has no field {unknown[0]!r}{near}")
+
+
+def names_folder(value: Any) -> bool:
+    """Return whether the value of an option stands for something in the user's data folder."""
+    return isinstance(value, str) and "{data}" in value
+
+
+def with_folder(value: Any, data: Path | None) -> Any:
+    """Return the value of an option with the user's data folder in place of ``{data}``."""
+    return value.format(data=data) if names_folder(value) else value

@@ -20,7 +20,7 @@ from treemem.plain_yaml import load_yaml
 from treemem.records import read_records
 from treemem.runs.network_folder import ANSWERS, RECIPE, RESULTS, TEST
 from treemem.runs.seeds import seed_folder
-from treemem.runs.study import read_study, right_answers
+from treemem.runs.study_records import read_study, right_answers
 from treemem.task import TASKS, Task
 
 _logger = logging.getLogger(__name__)

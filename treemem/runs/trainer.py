@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from treemem import checkpoint
 from treemem.checkpoint.run_folder import RunFolder
-from treemem.data.examples import DataSet, Examples, forest_of
+from treemem.data.examples import DataSet, forest_of
 from treemem.data.loader import Batch, BatchOptions, Loader
 from treemem.data.sum_count import SumCount
 from treemem.data_parallel import joined_processes
@@ -37,9 +37,9 @@ from treemem.runs.options import TrainingOptions, examples_of_epoch
 from treemem.runs.progress import RunLog, epoch_line, summary_writer
 from treemem.runs.same_run import fingerprint
 from treemem.runs.state import RunState
+from treemem.runs.training_examples import split_examples, unseen_labels
 from treemem.task import Task
 from treemem.trees.forest import Forest
-from treemem.trees.vocabulary import Vocabulary, label_arity_pairs
 
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
@@ -111,7 +111,7 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             self.model = Model(task, network, networks=networks)
-        self.model.unseen, self.model.unseen_kinds = _unseen(self.model.vocabulary, self.examples, self.train_ids)
+        self.model.unseen, self.model.unseen_kinds = unseen_labels(self.model.vocabulary, self.examples, self.train_ids)
         checkpoint.check_options(self.model)
         whole_batch = self.model.needs_whole_batch
         if whole_batch is not None and self.processes.count > 1:
@@ -434,19 +434,6 @@ class Trainer:
         return FitResult(best, self.folder.path, self.progress.best_epoch, validation, self.progress.records)
 
 
-def split_examples(examples: Examples) -> tuple[Any, Any]:
-    """Return the numbers of the examples to train on and to validate with."""
-    if examples.split is None:
-        train, validation = examples.part(None), examples.part(None)[:0]
-    else:
-        train, validation = examples.part("train"), examples.part("validation")
-    if not len(train):
-        raise RecipeError("there is no example to train on")
-    for part in (train, validation):
-        examples.check_labelled(part)
-    return train, validation
-
-
 def _merged(parts: Sequence[tuple[list[NDArray[np.int64]], Any]]) -> Any:
     """Return the outputs of several processes in the order of the examples."""
     places = np.concatenate([place for own, _ in parts for place in own] or [np.empty(0, np.int64)])
@@ -455,25 +442,3 @@ def _merged(parts: Sequence[tuple[list[NDArray[np.int64]], Any]]) -> Any:
         items = [item for _, kept in parts for item in kept]
         return [items[place] for place in order.tolist()]
     return torch.cat([kept for _, kept in parts if len(kept)])[torch.from_numpy(order)]
-
-
-def _unseen(
-    vocabulary: Vocabulary, examples: Any, train_ids: NDArray[np.int64]
-) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
-    """Return the labels of the vocabulary that no training example has, and the functions of other labels.
-
-    Both are empty for examples that are no trees. A label outside the vocabulary is seen as its unknown one.
-    """
-    if not isinstance(examples, Examples):
-        return (), ()
-    forest, each = examples.forest, examples.trees_per_example
-    is_used = np.zeros(len(forest), bool)
-    is_used.reshape(-1, each)[train_ids] = True
-    of_nodes = np.repeat(is_used, np.diff(forest.begin))
-    pairs, _ = label_arity_pairs(forest.labels, forest.label[of_nodes], forest.arity[of_nodes])
-    functions = {(forest.labels[label], arity) for label, arity in pairs}
-    seen = {label for label, _ in functions}
-    if any(vocabulary.is_unknown(label, arity) for label, arity in functions):
-        seen.add(str(vocabulary.unknown))
-    kinds = [kind for kind in vocabulary.functions if kind[0] in seen and kind not in functions]
-    return tuple(sorted(set(vocabulary.labels) - seen)), tuple(sorted(kinds))

@@ -10,7 +10,7 @@ from treemem.errors import RecipeError
 from treemem.native.threads import torch_threads
 from treemem.progress_bar import progress_bar
 from treemem.runs.study import recorded_model
-from treemem.runs.study_file import StudyResults
+from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.equation_verification.completion.blanks import blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.candidates import make_candidates
 from treemem.tasks.equation_verification.completion.completion import complete

@@ -20,16 +20,8 @@ from treemem.runs.trainer import DivergedError
 from treemem.task import TASKS
 from treemem.tasks import queue
 from treemem.tasks.comparison import comparison, report
-from treemem.tasks.comparison.comparison import (
-    BEYOND,
-    FOLDER,
-    Part,
-    Trial,
-    best_trial,
-    comparison_parts,
-    divided,
-    run_row,
-)
+from treemem.tasks.comparison.beyond import divided
+from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, Trial, best_trial, comparison_parts, run_row
 from treemem.tasks.listops.data import ListOpsDataOptions
 from treemem.tasks.recorded_data import DataHashes
 

@@ -16,8 +16,9 @@ from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs.results_page import write_page
-from treemem.runs.study import read_study
-from treemem.runs.study_file import StudyFolder, run_study_file
+from treemem.runs.study_file import StudyFolder
+from treemem.runs.study_file_run import run_study_file
+from treemem.runs.study_records import read_study
 from treemem.tasks.constituency import evaluate_trees, induce_trees, score_trees
 from treemem.tasks.constituency.__main__ import main
 from treemem.tasks.constituency.gold import gold_trees

@@ -10,8 +10,8 @@ from made_records import made_record
 
 from treemem.records import write_records
 from treemem.runs.results_page import write_page
-from treemem.runs.study import packed_answers
 from treemem.runs.study_file import StudyFolder
+from treemem.runs.study_records import packed_answers
 from treemem.tasks.equation_verification.generation.numeric import KINDS
 from treemem.tasks.equation_verification.own_rates import (
     BEST,

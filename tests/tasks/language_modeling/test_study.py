@@ -8,7 +8,8 @@ import pytest
 
 from treemem.runs import read_study
 from treemem.runs.results_page import write_page
-from treemem.runs.study_file import Study, StudyFolder, run_study_file
+from treemem.runs.study_file import Study, StudyFolder
+from treemem.runs.study_file_run import run_study_file
 from treemem.tasks.language_modeling.data import best_perplexity
 from treemem.tasks.language_modeling.generation.english import CONSTRUCTIONS
 

@@ -11,7 +11,7 @@ import torch
 
 import treemem
 from treemem.model_digest import weights_digest
-from treemem.runs.study import read_study
+from treemem.runs.study_records import read_study
 from treemem.tasks.listops import error_analysis
 from treemem.tasks.listops.error_analysis import error_record, error_records, main, share, single_lists, with_pointers
 from treemem.tasks.listops.generation.evaluation import evaluate_expressions

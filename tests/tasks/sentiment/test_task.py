@@ -19,7 +19,8 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig, every_network
 from treemem.networks.word_vectors import WordVectors
 from treemem.runs import TrainingOptions, evaluate, fit, load_recipe
-from treemem.runs.study_file import DataSets, StudyFolder
+from treemem.runs.data_sets import DataSets
+from treemem.runs.study_file import StudyFolder
 from treemem.schedule import TreeBatch
 from treemem.task import task_folder
 from treemem.tasks.sentiment import Sentiment, SentimentDataOptions, read_treebank, read_word_vectors

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from treemem.runs.study_file import DataSets, StudyFolder
+from treemem.runs.data_sets import DataSets
+from treemem.runs.study_file import StudyFolder
 from treemem.tasks.training_curves import curve_records
 from treemem.tasks.transduction import Transduction
 from treemem.tasks.transduction.published import is_met, solved

@@ -1,0 +1,67 @@
+"""The records of a study: reading them, and what they hold in a packed form."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.errors import ParseError
+from treemem.metrics.score import Score, column_scores, row_group, row_score
+from treemem.records import read_records
+
+
+def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the records of a file; an empty list if there is no file.
+
+    Args:
+        results: the file.
+        fields: that each record must have.
+
+    Raises:
+        ParseError: a line is no record, or lacks a field.
+    """
+    if not Path(results).exists():
+        return []
+    found = []
+    for record in read_records(results):
+        missing = [field for field in fields if record.fields.get(field) is None]
+        if missing:
+            problem = f"this record has no {' and no '.join(missing)}"
+            raise ParseError(problem, expected="a record of this study", line=record.line, source=str(results))
+        found.append(record.fields)
+    return found
+
+
+def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
+    """Return the scores of a recorded run on a split or file, by group and last for all."""
+    found = record["scores"][part]
+    if isinstance(found, list):  # as records were at first, a row for each score
+        return [row_score(row, row_group(found[-1])) for row in found]
+    return column_scores(found)
+
+
+def packed_answers(right: NDArray[np.bool_]) -> list[Any]:
+    """Return bool ``[examples]`` as a record holds it, for :func:`right_answers`."""
+    return [len(right), base64.b64encode(np.packbits(right).tobytes()).decode()]
+
+
+def right_answers(record: Mapping[str, Any], part: str) -> NDArray[np.bool_]:
+    """Return which examples of a split or file a recorded run has correct, bool ``[examples]``."""
+    return unpacked_answers(record["right"][part])
+
+
+def unpacked_answers(packed_answers: Sequence[Any]) -> NDArray[np.bool_]:
+    """Return what :func:`packed_answers` packed, bool ``[examples]``."""
+    count, packed = packed_answers
+    return np.unpackbits(np.frombuffer(base64.b64decode(packed), np.uint8), count=count).astype(bool)
+
+
+def of_one_form(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records with the fields of all; None for a missing field."""
+    fields = dict.fromkeys(name for record in records for name in record)
+    return [{name: record.get(name) for name in fields} for record in records]

@@ -1,0 +1,47 @@
+"""Which examples a run trains on, validates with, and has never seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treemem.data.examples import Examples
+from treemem.errors import RecipeError
+from treemem.trees.vocabulary import Vocabulary, label_arity_pairs
+
+
+def split_examples(examples: Examples) -> tuple[Any, Any]:
+    """Return the numbers of the examples to train on and to validate with."""
+    if examples.split is None:
+        train, validation = examples.part(None), examples.part(None)[:0]
+    else:
+        train, validation = examples.part("train"), examples.part("validation")
+    if not len(train):
+        raise RecipeError("there is no example to train on")
+    for part in (train, validation):
+        examples.check_labelled(part)
+    return train, validation
+
+
+def unseen_labels(
+    vocabulary: Vocabulary, examples: Any, train_ids: NDArray[np.int64]
+) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """Return the labels of the vocabulary that no training example has, and the functions of other labels.
+
+    Both are empty for examples that are no trees. A label outside the vocabulary is seen as its unknown one.
+    """
+    if not isinstance(examples, Examples):
+        return (), ()
+    forest, each = examples.forest, examples.trees_per_example
+    is_used = np.zeros(len(forest), bool)
+    is_used.reshape(-1, each)[train_ids] = True
+    of_nodes = np.repeat(is_used, np.diff(forest.begin))
+    pairs, _ = label_arity_pairs(forest.labels, forest.label[of_nodes], forest.arity[of_nodes])
+    functions = {(forest.labels[label], arity) for label, arity in pairs}
+    seen = {label for label, _ in functions}
+    if any(vocabulary.is_unknown(label, arity) for label, arity in functions):
+        seen.add(str(vocabulary.unknown))
+    kinds = [kind for kind in vocabulary.functions if kind[0] in seen and kind not in functions]
+    return tuple(sorted(set(vocabulary.labels) - seen)), tuple(sorted(kinds))
