@@ -10,20 +10,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from treemem.checked_options import checked_count
 from treemem.checkpoint import load, load_pretrained
-from treemem.errors import RecipeError, TreememError, for_commands
+from treemem.errors import TreememError, for_commands
 from treemem.explore import markdown_table
-from treemem.model import Model
 from treemem.native.threads import torch_threads
 from treemem.progress_bar import progress_bar
 from treemem.records import check_writable, write_records
 from treemem.tasks.equation_verification.completion.blanks import BlankedEquations, blanked_test, read_blanked
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates, read_candidates
-from treemem.tasks.equation_verification.completion.completion import Engine, complete, filling_scores
+from treemem.tasks.equation_verification.completion.completion import complete
 from treemem.tasks.equation_verification.completion.ranks import RANKS, SHOWN, Completion
 from treemem.tasks.equation_verification.completion.suggestions import fill
 from treemem.tasks.equation_verification.generation.generator import generate_equations
@@ -34,7 +30,7 @@ GENERATED = "generated"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Rank the candidates for the blanks of equations, fill one equation, or compare the engines."""
+    """Rank the candidates for the blanks of equations, or fill one equation."""
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     add = parser.add_argument
     add(
@@ -50,7 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--fill", metavar="EQUATION", help="print the best fillings of the '?' in EQUATION, and no ranks")
     add("--top", type=int, default=10, help="number of fillings to print (%(default)s)")
     add("--collapse", action="store_true", help="print only the best filling of each value class")
-    add("--compare", action="store_true", help="run both engines and print their speeds")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
@@ -81,9 +76,6 @@ def _run(options: argparse.Namespace) -> None:
     equations = _equations(options, candidates)
     if options.limit is not None:
         equations = equations.spread(options.limit)
-    if options.compare:
-        print(compare_engines(model, equations, candidates))
-        return
     begin = time.perf_counter()
     with progress_bar(len(equations), "completing", None) as bar:
         found = complete(model, equations.forest, equations.blanks, candidates, seed=options.seed, advance=bar.update)
@@ -114,33 +106,6 @@ def depth_table(found: Completion, name: str) -> str:
         accuracy = [f"{100 * score.top[most - 1]:.2f}" for most in SHOWN]
         rows.append([str(score.group), str(score.equations), *accuracy, f"{score.mrr:.4f}"])
     return markdown_table(rows)
-
-
-def compare_engines(model: Model, equations: BlankedEquations, candidates: Candidates, rounds: int = 3) -> str:
-    """Return the speeds of both engines as text: the fastest of alternating rounds.
-
-    Raises:
-        RecipeError: the scores of the engines differ.
-    """
-    seconds: dict[Engine, list[float]] = {"paths": [], "whole": []}
-    scores: dict[Engine, NDArray[np.floating]] = {}
-    for _ in range(rounds):
-        for engine, times in seconds.items():
-            begin = time.perf_counter()
-            parts = filling_scores(model, equations.forest, equations.blanks, candidates, engine=engine)
-            scores[engine] = np.concatenate(list(parts))
-            times.append(time.perf_counter() - begin)
-    largest = float(np.abs(scores["whole"]).max())
-    difference = float(np.abs(scores["paths"] - scores["whole"]).max())
-    if difference > 1e-4 * largest:
-        raise RecipeError(f"the engines differ by {difference:.2g} in scores to {largest:.2g}; neither is timed")
-    fastest = {engine: min(times) for engine, times in seconds.items()}
-    rows = [["engine", "equations a second"]]
-    rows += [[engine, f"{len(equations) / time_of:.1f}"] for engine, time_of in fastest.items()]
-    return (
-        f"{markdown_table(rows)}\n\n'paths' is {fastest['whole'] / fastest['paths']:.2f} times faster; the scores, to "
-        f"{largest:.3g} in size, differ by at most {difference:.2g}"
-    )
 
 
 def _records(equations: BlankedEquations, found: Completion, candidates: Candidates) -> Iterator[dict[str, Any]]:
