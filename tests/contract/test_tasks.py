@@ -86,7 +86,8 @@ _FORMULAS = ("( a ( and b ) )\ta", "a\t( not a )")
 CASES = [
     Case(
         "equation_verification", TREE_RNN, ("x + y = y + x", "x = y"), ("x + = y", "unexpected"),
-        {"task_options.read_out=cosin": "cosine", "data.size=0": "size"}, data={"size": 150},
+        {"task_options.read_out=cosin": "cosine", "data.size=0": "size", "data.version=1": "no field 'data.version'"},
+        data={"size": 150},
     ),
     Case(
         "listops", LSTM, ("[MAX 2 9 [MIN 4 7 ] 0 ]", "5"), ("[MAX 2", "not closed"),

@@ -16,24 +16,6 @@ from treemem.trees.equation_parser import parse_equation
 from treemem.trees.preorder import format_preorder
 from treemem.trees.tree import Tree
 
-EQUATIONS = ["sin(x)^2 + cos(x)^2 = 1", "a + b = b + a", "x = -x"]
-RECORDS = [
-    {"id": "a", "equation": EQUATIONS[0], "label": 1},
-    {"id": "b", "equation": EQUATIONS[1], "label": 1},
-    {"id": "c", "equation": EQUATIONS[2], "label": 0},
-]
-
-
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "csv.gz", "jsonl.gz"])
-def test_records_of_every_form_are_read(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"equations.{suffix}"
-    write_records(path, RECORDS)
-    read = read_equations(path)
-    assert list(read.forest) == [parse_equation(text) for text in EQUATIONS]
-    assert read.forest.tree_data["label"].tolist() == [1, 1, 0]
-    assert read.ids == ["a", "b", "c"]
-    assert read.bad == []
-
 
 def test_text_lines_may_have_a_label_after_a_tab(tmp_path: Path) -> None:
     path = tmp_path / "equations.txt"
@@ -58,19 +40,14 @@ def test_an_equation_may_be_two_sides_a_preorder_or_a_tree(tmp_path: Path, recor
     assert list(read_equations(path).forest) == [parse_equation("y + sin(-x) = y*x")]
 
 
-BAD_LINES = [
-    ("sin(x = 1", ParseError),
-    ("", ParseError),
-    ("x = y = z", ParseError),
-    ("x = 1\t7", ParseError),
-    ("x = 1\t1\t1", ParseError),
-    ("__import__('os').system('id') = 1", ParseError),
-    ("sim(x) = 1", ParseError),
-    ("a+b+c+d+f+g+h+i+j+k+l = 1", VocabularyError),
-]
-
-
-@pytest.mark.parametrize(("line", "error"), BAD_LINES)
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        *((line, ParseError) for line in ("sin(x = 1", "", "x = y = z", "x = 1\t7", "x = 1\t1\t1", "sim(x) = 1")),
+        ("__import__('os').system('id') = 1", ParseError),
+        ("a+b+c+d+f+g+h+i+j+k+l = 1", VocabularyError),
+    ],
+)
 def test_a_bad_line_is_collected_with_its_place_or_raised(
     tmp_path: Path, line: str, error: type[TreememError], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -78,11 +55,10 @@ def test_a_bad_line_is_collected_with_its_place_or_raised(
     path.write_text(f"x = x\n{line}\ny = y\n")
     with caplog.at_level(logging.WARNING):
         read = read_equations(path)
-    assert len(read.forest) == 2
-    assert read.ids == [1, 3]
     (bad,) = read.bad
-    assert (bad.place, bad.id) == ("line 2", 2)
+    assert (read.ids, bad.place, bad.id) == ([1, 3], "line 2", 2)
     assert isinstance(bad.error, error)
+    assert str(bad.error).count("line 2") == 1
     assert "equations.txt, line 2" in str(bad.error)
     assert "1 of 3 records are no equations" in caplog.text
     with pytest.raises(error, match=r"equations\.txt, line 2"):
@@ -111,11 +87,7 @@ def test_the_first_of_wrong_records_of_two_sorts_is_raised(tmp_path: Path) -> No
     [
         ({"id": "q", "text": "x = 1"}, ParseError, "no equation among the fields 'id', 'text'"),
         ({"id": "q", "equation": 3}, ParseError, "the field 'equation' is 3"),
-        (
-            {"id": "q", "lhs": "x"},
-            ParseError,
-            "the field 'rhs' is missing or empty; expected a text in both lhs and rhs",
-        ),
+        ({"id": "q", "lhs": "x"}, ParseError, "'rhs' is missing or empty; expected a text in both lhs and rhs"),
         ({"id": "q", "tree": "(Add x y)"}, GraphError, "the root is 'Add' with 2 children"),
         ({"id": "q", "tree": "(Equality Symbol:var_0 Symbol:vra_1)"}, VocabularyError, "unknown leaf 'Symbol:vra_1'"),
         ({"id": "q", "tree": "(Equality (Equality One:1 One:1) One:1)"}, VocabularyError, "unknown function 'Equal"),
@@ -219,13 +191,11 @@ def test_a_file_that_is_not_in_the_published_format_is_refused(tmp_path: Path, c
 
 def test_real_equations_read_the_same_from_infix_and_preorder(shared_data: Path, tmp_path: Path) -> None:
     source = shared_data / "equations" / "published_dev.jsonl"
-    infix = read_equations(source, variables="indexed", strict=True)
+    infix = read_equations(source, variables="indexed", strict=True).forest
     records = [json.loads(line) for line in source.read_text().splitlines()]
     write_records(tmp_path / "p.jsonl", [{"preorder": each["preorder"], "label": each["label"]} for each in records])
-    preorder = read_equations(tmp_path / "p.jsonl", strict=True)
-    assert infix.forest == preorder.forest
-    assert len(infix.forest) == 1618
-    assert np.bincount(infix.forest.tree_data["label"]).tolist() == [809, 809]
+    assert infix == read_equations(tmp_path / "p.jsonl", strict=True).forest
+    assert np.bincount(infix.tree_data["label"]).tolist() == [809, 809]
 
 
 def test_other_fields_are_kept_as_text(tmp_path: Path) -> None:
@@ -239,11 +209,3 @@ def test_other_fields_are_kept_as_text(tmp_path: Path) -> None:
 def test_the_published_format_has_no_other_fields_and_no_labels_but_its_own(shared_data: Path) -> None:
     path = shared_data / "equations" / "published_raw_records.json"
     assert read_equations(path, keep=["holds"]).forest.tree_data["holds"].tolist() == [""] * 3
-
-
-def test_a_variable_too_many_is_told_with_its_line_once(tmp_path: Path) -> None:
-    path = tmp_path / "own.txt"
-    path.write_text("x = x\n" + " + ".join(f"a{place}" for place in range(11)) + " = 1\n")
-    told = str(read_equations(path).bad[0].error)
-    assert told.count("line") == 1
-    assert "line 2" in told

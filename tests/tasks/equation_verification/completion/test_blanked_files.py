@@ -44,40 +44,38 @@ def test_a_file_without_blanks_gets_them_drawn(tmp_path: Path) -> None:
     assert len({other.digest for other in others}) > 1
 
 
-def test_wrong_files_say_what_is_wrong(write, tmp_path: Path) -> None:
-    candidates = make_candidates()
-    with pytest.raises(RecipeError, match=r"missing\.jsonl"):
-        read_blanked(tmp_path / "missing.jsonl", candidates)
-    false = {"preorder": "Equality Symbol:var_0 Integer:2", "blank_node": 1, "label": 0}
-    with pytest.raises(RecipeError, match=r"no equation of .* is true and has a blank"):
-        read_blanked(write("false.jsonl", false), candidates)
-    with pytest.raises(GraphError, match="record 1: blank_node is 'left'"):
-        read_blanked(write("left.jsonl", {**false, "blank_node": "left"}), candidates)
-    (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(RecipeError, match="no equations in"):
-        read_blanked(tmp_path / "empty.jsonl", candidates)
+FALSE = {"preorder": "Equality Symbol:var_0 Integer:2", "blank_node": 1, "label": 0}
+SINES = {"id": "b", "equation": "x + sin(y) = sin(y) + x"}
 
 
 @pytest.mark.parametrize(
-    ("blank", "problem"),
+    ("records", "error", "problem"),
     [
-        (99, "blank at place 99 in preorder: it has no such node"),
-        (1, "blank at place 1 in preorder: it is none of the 1470 candidates"),
-        (-1, "blank_node is '-1'; it must be a place, from 0"),
-        (10**30, "blank_node is '1000000000000000000000000000000'; it must be a place, from 0"),
+        ([], RecipeError, "no equations in"),
+        ([FALSE], RecipeError, r"no equation of .* is true and has a blank"),
+        ([{**FALSE, "blank_node": "left"}], GraphError, "record 1: blank_node is 'left'"),
+        ([{**SINES, "blank_node": 99}], GraphError, "'b', blank at place 99 in preorder: it has no such node"),
+        ([{**SINES, "blank_node": 1}], GraphError, "'b', blank at place 1 .*: it is none of the 1470 candidates"),
+        ([{**SINES, "blank_node": -1}], GraphError, "'b': blank_node is '-1'; it must be a place, from 0"),
+        ([{**SINES, "blank_node": 10**30}], GraphError, "'b': blank_node is '10{30}'; it must be a place, from 0"),
     ],
 )
-def test_a_wrong_blank_is_told_with_the_file_and_the_record(write, tmp_path: Path, blank: int, problem: str) -> None:
-    good = {"equation": "x = x", "blank_node": 1}
-    wrong = {"equation": "x + sin(y) = sin(y) + x", "blank_node": blank}
-    false = {"equation": "x = y", "blank_node": 1, "label": 0}
-    file = write("named.jsonl", good, false, {"id": "b", **wrong})
-    with pytest.raises(GraphError, match=f"named.jsonl, record 'b'[,:] {problem}"):
-        read_blanked(file, make_candidates())
-    file = tmp_path / "lines.jsonl"
-    file.write_text(f"{json.dumps(good)}\n\n{json.dumps(false)}\nno record\n{json.dumps(wrong)}\n")
-    with pytest.raises(GraphError, match=f"lines.jsonl, record 5[,:] {problem}"):
-        read_blanked(file, make_candidates())
+def test_wrong_files_say_what_is_wrong_and_where(
+    write, records: list[Any], error: type[Exception], problem: str
+) -> None:
+    good = [{"equation": "x = x", "blank_node": 1}, FALSE] if "'b'" in problem else []
+    with pytest.raises(error, match=f"(?s)wrong.jsonl.*{problem}" if good else problem):
+        read_blanked(write("wrong.jsonl", *good, *records), make_candidates())
+
+
+def test_a_missing_file_is_named_and_a_record_by_its_line_in_the_file(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"missing\.jsonl"):
+        read_blanked(tmp_path / "missing.jsonl", make_candidates())
+    wrong = {"equation": SINES["equation"], "blank_node": 1}
+    lines = [json.dumps({"equation": "x = x", "blank_node": 1}), "", json.dumps(FALSE), "no record", json.dumps(wrong)]
+    (tmp_path / "lines.jsonl").write_text("\n".join(lines))
+    with pytest.raises(GraphError, match=r"lines\.jsonl, record 5, blank at place 1"):
+        read_blanked(tmp_path / "lines.jsonl", make_candidates())
 
 
 def published_record(blank: str) -> dict[str, Any]:
