@@ -58,7 +58,8 @@ class Task(ABC):
         monitor: the metric that chooses the best checkpoint, and that tables and plots show.
         published: figures of publications.
         networks: networks by the names that tables give them.
-        data_options: the class of the options of :meth:`make_data`.
+        data_options: the class of the options of :meth:`make_data`. Its attribute ``former``, if any, maps options that
+            are gone to the value with which recipes may still have them.
         text_columns: the fields that a line of a text file holds, in order.
         record_fields: the fields that :meth:`read_examples` reads of a record, and what they hold.
         scoring_options: options that change scores but neither networks nor data, so that a trained model can be scored

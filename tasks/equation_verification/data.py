@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +38,9 @@ class EquationDataOptions:
     Raises:
         RecipeError: an option is out of range or contradicts another.
     """
+
+    former: ClassVar[Mapping[str, Any]] = {"version": "2", "derived_share": 0.0, "branches": False}
+    """Options in recipes of earlier runs, and the values that mean what there is now. Other values are refused."""
 
     size: int = 20_000
     seed: int = 12093

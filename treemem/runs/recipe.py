@@ -193,7 +193,10 @@ def _parse_task_fields(content: Mapping[str, Any]) -> tuple[dict[str, Any], Any]
     """Return the options of the task and of its data."""
     task_class = TASKS.find(str(content["task"]))
     data_class = task_class.data_options
-    data = data_class(**read_options(data_class, content.get("data"), "data"))
+    given, former = content.get("data"), getattr(data_class, "former", {})
+    if isinstance(given, Mapping):
+        given = {name: value for name, value in given.items() if name not in former or former[name] != value}
+    data = data_class(**read_options(data_class, given, "data"))
     return read_options(task_class, content.get("task_options"), "task_options"), data
 
 

@@ -7,7 +7,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -63,52 +63,46 @@ _LEAST_DIFFERENT = 0.9
 _LARGEST_TEXTBOOK = 41
 _ROUNDS = 40
 
+_Record = tuple[int, int, int]
+"""An equation, its label, and how it was made false; -1 if it is true."""
 
-@dataclass(frozen=True)
-class Shard:
-    """Equations to make together.
 
-    Attributes:
+def make_shard(seed: str, published: Mapping[int, int], textbook: int) -> Forest:
+    """Return equations that are made together; ``tree_data`` has ``label``, ``depth``, ``edit`` and ``digest``.
+
+    Args:
         seed: of all random choices.
         published: depth to the number of true published-style equations, and of false ones.
         textbook: number of true textbook equations, and of false ones.
     """
-
-    seed: str
-    published: Mapping[int, int]
-    textbook: int
-
-
-def make_shard(shard: Shard) -> Forest:
-    """Return the equations of a shard, with ``label``, ``depth``, ``edit`` and ``digest`` in their ``tree_data``."""
-    rng, table = random.Random(shard.seed), ExpressionTable()
+    rng, table = random.Random(seed), ExpressionTable()
     keys: set[tuple[int, int]] = set()
     walks = TextbookWalks(table, rng)
-    records: list[tuple[int, int, int]] = []  # equation, label, edit
+    records: list[_Record] = []
 
-    by_depth = published_equations(table, rng, shard.published, keys, held_out())
+    by_depth = published_equations(table, rng, published, keys, held_out())
     true = [equation for found in by_depth.values() for equation in found]
     records += [(equation, 1, -1) for equation in true]
     records += _published_false(table, walks, true, keys, rng)
 
     for label in (1, 0):
-        infinite = _infinite(table, rng, round(_INFINITE_SHARE * shard.textbook), keys, true=label == 1)
+        infinite = _infinite(table, rng, round(_INFINITE_SHARE * textbook), keys, true=label == 1)
         records += [(equation, label, -1 if label else REPLACE) for equation in infinite]
-    true = _verified(table, walks.true_candidate, TRUE, shard.textbook, keys)
-    textbook = [(equation, 1, -1) for equation in true]
+    true = _verified(table, walks.true_candidate, TRUE, textbook, keys)
+    records += [(equation, 1, -1) for equation in true]
     num_mistakes = int(_FROM_MISTAKES * len(true))
     mistakes = _verified(table, walks.false_candidate, FALSE, num_mistakes, keys)
-    textbook += [(equation, 0, MISTAKE) for equation in mistakes]
+    records += [(equation, 0, MISTAKE) for equation in mistakes]
     maker = MistakeMaker(table, walks, true, _TEXTBOOK_KINDS, rng, depths_change=True)
     depths = [table.height[equation] for equation in rng.sample(true, len(true) - num_mistakes)]
-    textbook += _false_equations(table, maker, true, Counter(depths), keys, rng)
-    return _shard_forest(table, _renamed(table, records + textbook, rng))
+    records += _false_equations(table, maker, true, Counter(depths), keys, rng)
+    return _forest_of(table, records, rng)
 
 
 def _published_false(
     table: ExpressionTable, walks: TextbookWalks, true: Sequence[int], keys: set[tuple[int, int]], rng: random.Random
-) -> list[tuple[int, int, int]]:
-    """Return as many false equations at each depth as there are true ones: (equation, 0, kind)."""
+) -> list[_Record]:
+    """Return as many false equations at each depth as there are true ones."""
     maker = MistakeMaker(table, walks, true, _PUBLISHED_KINDS, rng)
     return _false_equations(table, maker, true, Counter(table.height[equation] for equation in true), keys, rng)
 
@@ -121,20 +115,14 @@ def with_false_equations(
     records = [(equation, 1, -1) for equation in equations]
     records += _published_false(table, TextbookWalks(table, rng), equations, keys, rng)
     records.sort(key=lambda record: table.height[record[0]])
-    return _without_digest(_shard_forest(table, _renamed(table, records, rng)))
-
-
-def _renamed(
-    table: ExpressionTable, records: Sequence[tuple[int, int, int]], rng: random.Random
-) -> list[tuple[int, int, int]]:
-    """Return the records with most equations' variables numbered in order of appearance, as a parsed text has them.
-
-    A few have random ones of the ten variables, so that all occur, and the others stay as they were made.
-    """
-    return [(_with_other_names(table, equation, rng), label, edit) for equation, label, edit in records]
+    return _without_digest(_forest_of(table, records, rng))
 
 
 def _with_other_names(table: ExpressionTable, equation: int, rng: random.Random) -> int:
+    """Return the equation with its variables numbered in order of appearance most often, as a parsed text has them.
+
+    A few equations get random ones of the ten variables, so that all occur. The others stay as they were made.
+    """
     drawn = rng.random()
     if drawn < _NUMBERED_SHARE:
         return table.make(EQUALITY, table.renumbered(*table.children[equation]))
@@ -191,13 +179,13 @@ def _false_equations(
     wanted: Mapping[int, int],
     keys: set[tuple[int, int]],
     rng: random.Random,
-) -> list[tuple[int, int, int]]:
-    """Return false equations made from ``sources``, as many at each depth as wanted: (equation, 0, kind)."""
+) -> list[_Record]:
+    """Return false equations made from ``sources``, as many at each depth as wanted."""
     heldout, missing = held_out(), Counter(wanted)
     by_depth: dict[int, list[int]] = {}
     for equation in sources:
         by_depth.setdefault(table.height[equation], []).append(equation)
-    found: list[tuple[int, int, int]] = []
+    found: list[_Record] = []
     for _ in range(_ROUNDS):
         if not +missing:
             break
@@ -217,8 +205,8 @@ def _false_equations(
     return found
 
 
-def _shard_forest(table: ExpressionTable, records: Sequence[tuple[int, int, int]]) -> Forest:
-    equations = [equation for equation, _, _ in records]
+def _forest_of(table: ExpressionTable, records: Sequence[_Record], rng: random.Random) -> Forest:
+    equations = [_with_other_names(table, equation, rng) for equation, _, _ in records]
     tree_data: dict[str, NDArray[Any]] = {
         "label": np.array([label for _, label, _ in records], np.int8),
         "depth": np.array([table.height[equation] for equation in equations], np.int8),
@@ -345,8 +333,8 @@ def _new_places(digest: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[
     return first[~np.isin(digest[first], known)]
 
 
-def _shards(size: int, name: str, max_depth: int, begin: int) -> list[Shard]:
-    """Return the parts of the work, numbered from ``begin`` on."""
+def _shards(size: int, name: str, max_depth: int, begin: int) -> list[tuple[str, dict[int, int], int]]:
+    """Return the arguments of :func:`make_shard` for all parts of the work, numbered from ``begin`` on."""
     num_made = int(_SURPLUS * size) + 40
     count = -(-num_made // _SHARD)
     histogram = depth_quotas(num_made, max_depth)
@@ -357,7 +345,7 @@ def _shards(size: int, name: str, max_depth: int, begin: int) -> list[Shard]:
     }
     textbook = TEXTBOOK_SHARE * shallow / 2 / count
     return [
-        Shard(
+        (
             f"{name} {begin + number}",
             {depth: _portion(share, number) for depth, share in shares.items()},
             _portion(textbook, number),
@@ -371,13 +359,13 @@ def _portion(share: float, number: int) -> int:
     return int(share * (number + 1)) - int(share * number)
 
 
-def _made(shards: Sequence[Shard], processes: int | None) -> Iterator[Forest]:
+def _made(shards: Sequence[tuple[str, dict[int, int], int]], processes: int | None) -> Iterator[Forest]:
     count = min(len(shards), processes or available_cores())
     if count <= 1:
-        yield from map(make_shard, shards)
+        yield from starmap(make_shard, shards)
         return
     with reading_processes(count) as submit:
-        for future in [submit(make_shard, shard) for shard in shards]:
+        for future in [submit(make_shard, *shard) for shard in shards]:
             yield future.result()
 
 

@@ -18,7 +18,7 @@ from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation import generator
 from treemem.tasks.equation_verification.generation.equal_expressions import EqualExpressions
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
-from treemem.tasks.equation_verification.generation.generator import Shard, generate_equations, with_more_training
+from treemem.tasks.equation_verification.generation.generator import generate_equations, make_shard, with_more_training
 from treemem.tasks.equation_verification.generation.heldout import held_out, sorted_text
 from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS
 from treemem.tasks.equation_verification.generation.quotas import PUBLISHED_COUNTS, depth_quotas
@@ -71,7 +71,7 @@ def test_labels_hold_by_the_verdict_with_200_digits_at_other_points(data: Forest
 
 def test_labels_of_published_style_equations_hold_by_another_evaluator(deep: Forest) -> None:
     assert_labels_hold(deep)
-    shallow = generator.make_shard(Shard("published style", {3: 40, 5: 40, 7: 40}, 0))
+    shallow = make_shard("published style", {3: 40, 5: 40, 7: 40}, 0)
     assert len(shallow) == 240
     assert_labels_hold(shallow)
 
@@ -201,7 +201,7 @@ def test_a_smaller_part_is_within_each_larger_one(data: Forest) -> None:
 
 
 def test_all_labels_occur_for_training_and_infinity_only_in_few_equations() -> None:
-    forest = generator.make_shard(Shard("labels", {3: 10}, 1600))
+    forest = make_shard("labels", {3: 10}, 1600)
     used = {forest.labels[label] for label in np.unique(forest.label)}
     assert {*LEAF_LABELS, *UNARY_FUNCTIONS, *BINARY_FUNCTIONS} - {*UNIFIED_LABELS} <= used
     infinite = [any(leaf.label in INFINITE_LABELS for leaf in tree.leaves()) for tree in forest]

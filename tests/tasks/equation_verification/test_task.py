@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import treemem
 from treemem.errors import GraphError, RecipeError
 from treemem.model import Model
 from treemem.runs import load_recipe
+from treemem.runs.recipe import recipe_fields
 from treemem.tasks.equation_verification import (
     EquationDataOptions,
     EquationVerification,
@@ -199,6 +201,17 @@ def test_recipes_train_networks_of_the_task() -> None:
         for name, network in recipe.networks.items():
             own, named = (Model(task, each).state_dict().keys() for each in (network, TASK.networks[name]))
             assert own == named
+
+
+def test_the_recipe_of_an_earlier_run_is_read_if_its_data_are_those_of_today(tmp_path: Path) -> None:
+    recipe = load_recipe("equation_verification/small")
+    for version in ("2", "1"):
+        content = recipe_fields(recipe)
+        content["data"] |= {"version": version, "derived_share": 0.0, "branches": False}
+        (tmp_path / f"{version}.yaml").write_text(json.dumps(content))
+    assert load_recipe(tmp_path / "2.yaml") == recipe
+    with pytest.raises(RecipeError, match=r"no field 'data\.version'"):
+        load_recipe(tmp_path / "1.yaml")
 
 
 def test_numeric_data_are_generated_beside_symbolic_ones_for_a_numeric_task_only() -> None:
