@@ -18,6 +18,7 @@ from treemem.errors import GraphError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs import TrainingOptions, fit
+from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.tasks.logical_inference import (
     RELATIONS,
     LogicalInference,
@@ -173,7 +174,11 @@ def test_a_recipe_is_chosen_with_longer_pairs_of_the_training_files_and_no_test_
     of_test = hidden.group[hidden.part("test")]
     assert len(of_test) == 76_173
     assert of_test.min() == 7
-    assert not texts_of(pairs_of(shown, "test")) & texts_of(pairs_of(hidden, "test"))
+    tested = Forest.concatenate([pairs_of(each, "test").with_data() for each in (shown, hidden)])
+    subtrees = SubtreeIndex(tested, task.vocabulary)
+    left, right = subtrees.number[tested.begin[1:] - 1].reshape(-1, 2).T
+    of_shown, of_hidden = np.split(left.astype(np.int64) * subtrees.num_distinct + right, [len(shown.part("test"))])
+    assert not np.isin(of_hidden, of_shown).any()
 
 
 def test_what_is_held_out_is_in_every_test_pair_and_in_no_other() -> None:
