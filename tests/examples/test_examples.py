@@ -151,25 +151,18 @@ def test_listops_shows_accuracy_by_length_and_the_trees_that_were_found_and_goes
     assert "| Ordered Memory" in capsys.readouterr().out
 
 
-def test_epochs_of_listops_come_after_the_stages_of_a_curriculum(listops: ModuleType, tmp_path: Path) -> None:
-    recipe = yaml.safe_load((Path(treemem.tasks.listops.__file__).parent / "recipes" / "small.yaml").read_text())
-    for curriculum, epochs, expected in (([[5, 2], [10, 1]], 4, ((5, 2), (10, 1))), (3, 1, 1)):
-        recipe["training"]["curriculum"] = curriculum
-        (tmp_path / "own.yaml").write_text(yaml.safe_dump(recipe))
-        options = listops.parse_arguments(["--recipe", str(tmp_path / "own.yaml"), "--epochs", "1"])
-        training = listops.chosen_recipe(options).training
-        assert (training.epochs, training.curriculum) == (epochs, expected)
-
-
 @pytest.mark.parametrize(
     ("given", "epochs", "expected"), [("0", 2, 0), ("[[7,3]]", 5, ((7, 3),)), ("[[7,30]]", 32, ((7, 30),)), ("2", 2, 2)]
 )
-def test_epochs_of_listops_come_after_the_stages_that_are_set(
-    listops: ModuleType, given: str, epochs: int, expected: object
+def test_epochs_of_listops_come_after_the_stages_that_are_set_or_in_the_recipe(
+    listops: ModuleType, tmp_path: Path, given: str, epochs: int, expected: object
 ) -> None:
-    options = listops.parse_arguments(["--epochs", "2", "--set", f"training.curriculum={given}"])
-    training = listops.chosen_recipe(options).training
-    assert (training.epochs, training.curriculum) == (epochs, expected)
+    recipe = yaml.safe_load((Path(treemem.tasks.listops.__file__).parent / "recipes" / "small.yaml").read_text())
+    recipe["training"]["curriculum"] = yaml.safe_load(given)
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(recipe))
+    for words in (["--recipe", str(tmp_path / "own.yaml")], ["--set", f"training.curriculum={given}"]):
+        training = listops.chosen_recipe(listops.parse_arguments(["--epochs", "2", *words])).training
+        assert (training.epochs, training.curriculum) == (epochs, expected)
 
 
 @needs_dgl

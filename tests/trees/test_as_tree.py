@@ -88,6 +88,8 @@ def test_a_list_of_a_hundred_thousand_levels_is_a_tree() -> None:
 
 def test_children_may_be_labels_and_numbers() -> None:
     assert Tree("f", ["x", 3]) == Tree("f", [Tree("x"), Tree("3")])
+    with pytest.raises(GraphError, match="put the single 'xy' in a list"):
+        Tree("f", "xy")
     for value in (10**400, "abc", [1]):
         with pytest.raises(GraphError, match="the value of 'N' must be a finite number"):
             Tree("N", value=value)  # type: ignore[arg-type]
