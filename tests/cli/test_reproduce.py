@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from treemem.cli import main
+from treemem.runs.study_file import StudyFolder
 from treemem.tasks import queue
 from treemem.tasks.queue import Entry, Places
 
@@ -14,14 +15,14 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(RESULTS / "listops", tmp_path / "records")
-    words = ["reproduce", "listops", "--results", str(tmp_path / "records"), "--page", str(tmp_path / "page.md")]
+    shutil.copytree(RESULTS / "reading", tmp_path / "reading")
+    words = ["reproduce", "reading", "--results", str(tmp_path / "reading"), "--page", str(tmp_path / "reading.md")]
     assert main(words) == 0
     said = capsys.readouterr()
-    assert f"page: {tmp_path / 'page.md'}" in said.out
+    assert f"page: {tmp_path / 'reading.md'}" in said.out
     assert "no study is named, so nothing is trained, and the page is written from" in said.err
-    assert "name studies: beam_trees" in said.err
-    assert "| Ordered Memory        | 113,483 |" in (tmp_path / "page.md").read_text()
+    assert f"name studies: {', '.join(StudyFolder.find('reading').studies)}" in said.err
+    assert (tmp_path / "reading.md").read_text() == (RESULTS / "reading.md").read_text()
 
 
 @pytest.mark.parametrize(
