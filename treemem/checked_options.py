@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from numbers import Integral, Real
-from types import UnionType
+from types import FunctionType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from treemem.errors import RecipeError, near_names
@@ -19,25 +21,36 @@ class Range:
 
     Attributes:
         least, most: the least and the greatest value.
-        words: the range in words; by default made of the ends.
+        words: the range in words; by default the end that a value is beyond.
     """
 
     least: float = 0
     most: float = math.inf
     words: str = ""
 
-    def __str__(self) -> str:
-        if self.words:
-            return self.words
-        return f"at least {self.least:g}" if self.most == math.inf else f"from {self.least:g} to {self.most:g}"
+    def problem(self, value: float) -> str:
+        """Return what a value must be, if it is not in the range."""
+        if self.least <= value <= self.most:
+            return ""
+        return self.words or (f"at least {self.least:g}" if value < self.least else f"at most {self.most:g}")
 
-
-Count = Annotated[int, Range(1)]
-Natural = Annotated[int, Range(0)]
-Probability = Annotated[float, Range(0, 1, "a probability, a number from 0 to 1")]
 
 _MOST_LAYERS = 10_000
 _MOST_ROWS = 100_000
+_LEAST = 5e-324  # the least number above 0
+_MOST = sys.float_info.max
+
+Count = Annotated[int, Range(1)]
+Natural = Annotated[int, Range(0)]
+Layers = Annotated[int, Range(1, _MOST_LAYERS)]
+"""A number of layers. It is checked before any layer is made."""
+Rows = Annotated[int, Range(1, _MOST_ROWS)]
+"""A number of rows of a memory, or of hypotheses in a beam. No weight depends on it, so the limit keeps a damaged
+``config.yaml`` from asking for all memory."""
+Probability = Annotated[float, Range(0, 1, "a probability, a number from 0 to 1")]
+NonNegative = Annotated[float, Range(0, _MOST, "0 or more")]
+Positive = Annotated[float, Range(_LEAST, _MOST, "above 0")]
+
 _Choice = TypeVar("_Choice", bound="str | int")
 
 
@@ -156,12 +169,46 @@ def _declared(options: type[Any]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(options)}
 
 
+def checked_arguments(layer: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of a constructor after checking them by their declared types, as :func:`check_fields` does.
+
+    Raises:
+        RecipeError: an argument has another type, or a value out of its range.
+    """
+    types = _declared_arguments(layer)
+    return {name: _checked(name, value, types[name]) if name in types else value for name, value in arguments.items()}
+
+
+@cache
+def _declared_arguments(layer: Any) -> dict[str, Any]:
+    """Return the types of the parameters of a class's constructor and of those of its base classes.
+
+    A parameter that is handed on keeps the range that the base class declares, unless it has one of its own.
+    """
+    hints: dict[str, Any] = {}
+    plain_hints: dict[str, Any] = {}
+    for base in layer.__mro__[::-1]:
+        if isinstance(constructor := vars(base).get("__init__"), FunctionType):
+            with contextlib.suppress(NameError):  # of types that only a type checker imports
+                plain, full = (get_type_hints(constructor, include_extras=extras) for extras in (False, True))
+                is_new = {
+                    name: hint != plain[name] or plain[name] != plain_hints.get(name) for name, hint in full.items()
+                }
+                hints |= {name: hint for name, hint in full.items() if is_new[name]}
+                plain_hints |= plain
+    return hints
+
+
 def _checked(name: str, value: Any, declared: Any, or_none: str = "") -> Any:
     """Return a value as its declared type says, if it is of a kind that :func:`check_fields` checks."""
     origin, parts = get_origin(declared), get_args(declared)
-    if origin in (Union, UnionType) and type(None) in parts:
-        (kind, *others) = (part for part in parts if part is not type(None))
-        return value if value is None or others else _checked(name, value, kind, " or None")
+    if origin in (Union, UnionType):
+        if value is None and type(None) in parts:
+            return None
+        kinds = [part for part in parts if part is not type(None)]
+        if all(get_origin(kind) is Literal for kind in kinds):
+            return checked_choice(name, value, [choice for kind in kinds for choice in get_args(kind)])
+        return value if len(kinds) > 1 else _checked(name, value, kinds[0], " or None" * (type(None) in parts))
     if origin is Literal:
         return checked_choice(name, value, parts)
     if declared is bool:
@@ -176,8 +223,8 @@ def _checked(name: str, value: Any, declared: Any, or_none: str = "") -> Any:
         raise RecipeError(f"{name} must be {number}{or_none}, not {_shown(value)}")
     plain = kind(value)
     for allowed in ranges:
-        if not allowed.least <= plain <= allowed.most:
-            raise RecipeError(f"{name} must be {allowed}, not {value}")
+        if problem := allowed.problem(plain):
+            raise RecipeError(f"{name} must be {problem}, not {_shown(value)}")
     return plain
 
 

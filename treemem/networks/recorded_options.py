@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from treemem.checked_options import checked_arguments
 from treemem.errors import RecipeError, near_names
 
 Value = TypeVar("Value")
 
 
 class RecordedOptions:
-    """A mixin that records the arguments of the constructor, defaults included.
+    """A mixin that checks the arguments of the constructor by their types and records them, defaults included.
 
     Attributes:
         options: ``type(layer)(vocabulary=vocabulary, **layer.options)`` makes a layer like this one. Plain data: lists
@@ -41,7 +42,7 @@ class RecordedOptions:
         cls.__signature__ = inspect.Signature([item for name, item in named.items() if name not in without])
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Record the arguments that there are; copying and unpickling give none."""
+        """Check and record the arguments that there are; copying and unpickling give none."""
         layer = super().__new__(cls)
         signature = cls.__signature__
         for name in kwargs:
@@ -50,6 +51,7 @@ class RecordedOptions:
         bound = signature.bind_partial(*args, **kwargs)
         bound.apply_defaults()
         given = {name: value for name, value in bound.arguments.items() if name != "vocabulary"}
+        given = checked_arguments(cls, given)
         object.__setattr__(layer, "options", {name: _plain(value) for name, value in given.items()})
         return layer
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypedDict, get_args
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice, checked_count, checked_probability, checked_scale
+from treemem.checked_options import (
+    Count,
+    Positive,
+    Probability,
+    checked_count,
+)
 from treemem.data.as_batch import as_batch
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
@@ -104,28 +109,27 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
 
     def __init__(
         self,
-        hidden_size: int,
+        hidden_size: Count,
         vocabulary: Vocabulary,
         form: TokenForm = "function",
         embedding_size: int | None = None,
-        embedding_bound: float | None = None,
-        input_dropout: float = 0.0,
+        embedding_bound: Positive | None = None,
+        input_dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        checked_count("hidden_size", hidden_size)
         if not isinstance(vocabulary, Vocabulary):
             raise RecipeError(f"a sequence encoder needs a Vocabulary, not {type(vocabulary).__name__}")
         self.hidden_size = hidden_size
         self.vocabulary = vocabulary
-        self.form: TokenForm = checked_choice("form", form, get_args(TokenForm))
+        self.form: TokenForm = form
         if (label := ambiguous_label(vocabulary, self.form)) is not None:
             raise RecipeError(
                 f'form="preorder" writes no brackets, and {label!r:.100} has several numbers of children, so different '
                 'trees would have the same tokens; use form="function" or "brackets"'
             )
         self.embedding_size = checked_count("embedding_size", hidden_size if embedding_size is None else embedding_size)
-        self.embedding_bound = None if embedding_bound is None else checked_scale("embedding_bound", embedding_bound)
-        self.input_dropout = checked_probability("input_dropout", input_dropout)
+        self.embedding_bound = embedding_bound
+        self.input_dropout = input_dropout
         self.embedding = torch.nn.Embedding(len(token_table(vocabulary, self.form)), self.embedding_size)
         self.reset_embedding()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import Count, Natural, Range, check_fields
+from treemem.checked_options import Count, Natural, NonNegative, Positive, Range, check_fields
 from treemem.data.examples import Examples
 from treemem.errors import RecipeError
 
@@ -19,12 +18,9 @@ Curriculum = int | tuple[tuple[int, int], ...]
 """A number of epochs until all groups are in, or stages: pairs of a difficulty and a number of epochs."""
 
 
-_LEAST = 5e-324  # the least number above 0
 _BELOW_1 = math.nextafter(1, 0)
-NonNegative = Annotated[float, Range(0, sys.float_info.max, "0 or more")]
-Positive = Annotated[float, Range(_LEAST, sys.float_info.max, "above 0")]
 Below1 = Annotated[float, Range(0, _BELOW_1, "from 0 to below 1")]
-Within1 = Annotated[float, Range(_LEAST, _BELOW_1, "above 0 and below 1")]
+Within1 = Annotated[float, Range(5e-324, _BELOW_1, "above 0 and below 1")]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_probability
+from treemem.checked_options import Probability
 from treemem.device_copy import to_device
 from treemem.engines.sequence_lengths import checked_lengths, reversed_within, within
 from treemem.errors import GraphError
@@ -82,11 +82,11 @@ class PairEncoder(SequenceEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
         **tokens: Unpack[TokenOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **tokens)
-        self.dropout = checked_probability("dropout", dropout)
+        self.dropout = dropout
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:

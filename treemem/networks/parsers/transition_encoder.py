@@ -6,13 +6,13 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_scale
+from treemem.checked_options import checked_scale
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
@@ -69,10 +69,10 @@ class TransitionEncoder(JoiningEncoder):
     ) -> None:
         super().__init__(hidden_size, vocabulary, **joining)
         self.temperature = temperature
-        self.transitions: Transitions = checked_choice("transitions", transitions, get_args(Transitions))
-        self.reward: Reward = checked_choice("reward", reward, get_args(Reward))
-        self.baseline: Baseline = checked_choice("baseline", baseline, get_args(Baseline))
-        self.credited_steps: CreditedSteps = checked_choice("credited_steps", credited_steps, get_args(CreditedSteps))
+        self.transitions: Transitions = transitions
+        self.reward: Reward = reward
+        self.baseline: Baseline = baseline
+        self.credited_steps: CreditedSteps = credited_steps
         self.value: torch.nn.Module | None = None
 
     def add_value(self) -> None:

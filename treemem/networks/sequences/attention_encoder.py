@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.checked_options import Count, Probability, checked_count
 from treemem.data.sum_count import SumCount
 from treemem.device_copy import to_device_together
 from treemem.engines.sequence_lengths import checked_lengths, entry_of_each, within
@@ -75,24 +75,24 @@ class AttentionEncoder(SequenceEncoder, without=("embedding_size",)):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        num_heads: int = 8,
+        num_heads: Count = 8,
         feedforward_size: int | None = None,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
         norm_first: bool = False,
         read: ReadPlace = "extract",
         joint: bool = False,
         **tokens: Unpack[TokenOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **tokens)
-        self.num_heads = checked_count("num_heads", num_heads)
+        self.num_heads = num_heads
         if self.hidden_size % self.num_heads:
             raise RecipeError(f"num_heads={self.num_heads} does not divide hidden_size={self.hidden_size}")
         inner = 4 * hidden_size if feedforward_size is None else feedforward_size
         self.feedforward_size = checked_count("feedforward_size", inner)
-        self.dropout = checked_probability("dropout", dropout)
-        self.norm_first = checked_flag("norm_first", norm_first)
-        self.readout_place: ReadPlace = checked_choice("read", read, get_args(ReadPlace))
-        self.joint = checked_flag("joint", joint)
+        self.dropout = dropout
+        self.norm_first = norm_first
+        self.readout_place: ReadPlace = read
+        self.joint = joint
         if self.joint and self.readout_place != "extract":
             raise RecipeError(f"joint=True is read at its extract vector; leave out read={self.readout_place!r}")
         num_marks = NUM_MARKS if self.joint else 1

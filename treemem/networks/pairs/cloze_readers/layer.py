@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import Count
 from treemem.errors import RecipeError
 from treemem.networks.memories.attention.equations import additive_scores, attend, dot_scores
 from treemem.networks.pairs.pair_encoder import (
@@ -36,7 +36,7 @@ class _AttendingReader(PairEncoder):
         **options: Unpack[PairOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **options)
-        self.attention: str = checked_choice("attention", attention, ("additive", "bilinear"))
+        self.attention: str = attention
         if hidden_size % 2:
             raise RecipeError(f"hidden_size={hidden_size} must be even: each direction has half of it")
         self.document = BidirectionalLSTM(self.embedding_size, hidden_size)
@@ -180,11 +180,11 @@ class DeepLSTMReader(PairEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        num_layers: int = 2,
+        num_layers: Count = 2,
         **options: Unpack[PairOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **options)
-        if hidden_size % checked_count("num_layers", num_layers):
+        if hidden_size % num_layers:
             raise RecipeError(f"num_layers={num_layers} does not divide hidden_size={hidden_size}")
         width = hidden_size // num_layers
         self.delimiter = nn.Embedding(1, self.embedding_size)

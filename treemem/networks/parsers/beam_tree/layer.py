@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability, checked_rows
+from treemem.checked_options import (
+    Count,
+    Probability,
+    checked_rows,
+)
 from treemem.engines.affine import Affine
 from treemem.engines.choices import gumbel_noise
 from treemem.errors import RecipeError
@@ -47,13 +51,13 @@ class BeamTreeEncoder(JoiningEncoder):
         *,
         beam_size: int = 5,
         noise: bool = True,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
         **joining: Unpack[JoiningOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **joining)
         self.beam_size = beam_size
-        self.noise = checked_flag("noise", noise)
-        self.dropout = checked_probability("dropout", dropout)
+        self.noise = noise
+        self.dropout = dropout
         self.leaves = Leaves(self.embedding_size, hidden_size)
         self.cell = GatedCell(hidden_size)
 
@@ -131,11 +135,11 @@ class EfficientBeamTreeGRC(BeamTreeEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        scored_size: int | None = None,
+        scored_size: Count | None = None,
         **beams: Unpack[BeamOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **beams)
-        size = min(64, hidden_size) if scored_size is None else checked_count("scored_size", scored_size)
+        size = min(64, hidden_size) if scored_size is None else scored_size
         if size > hidden_size:
             raise RecipeError(f"scored_size={size} must be at most hidden_size={hidden_size}")
         self.score = _ChildrenScore(size)
@@ -188,7 +192,7 @@ class BeamTreeGRC(BeamTreeEncoder):
         **beams: Unpack[BeamOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **beams)
-        self.soft = checked_choice("top_k", top_k, get_args(TopK)) == "onesoft"
+        self.soft = top_k == "onesoft"
         self.score_map = torch.nn.Linear(hidden_size, 1)
 
     def weights(self) -> BeamTreeWeights:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import get_args
+from typing import Annotated
 
 import torch
 from torch.nn import functional
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_probability
+from treemem.checked_options import (
+    Count,
+    Natural,
+    Probability,
+    Range,
+    checked_probability,
+)
 from treemem.data.sum_count import SumCount
 from treemem.engines.affine import EPSILON, Affine, layer_norm, linear
 from treemem.errors import RecipeError
@@ -103,39 +109,37 @@ class CRvNN(JoiningEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        window: int = 5,
-        transition_features: int | None = None,
+        window: Annotated[int, Range(3)] = 5,
+        transition_features: Natural | None = None,
         equation: NeighborEquation = 5,
         modulated: bool = True,
         threshold: float = 0.01,
         separate_norms: bool = False,
-        cell_size: int | None = None,
+        cell_size: Count | None = None,
         activation: CellActivation = "gelu",
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
         **joining: Unpack[JoiningOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **joining)
-        if checked_count("window", window, least=3) % 2 == 0:
+        if window % 2 == 0:
             raise RecipeError(f"window={window} must be odd: as many neighbours on the left as on the right")
-        self.equation: NeighborEquation = checked_choice("equation", equation, get_args(NeighborEquation))
+        self.equation: NeighborEquation = equation
         if transition_features is None:
             transition_features = 64 if equation == 5 else hidden_size
-        checked_count("transition_features", transition_features, least=0)
         if equation == 6 and transition_features not in (0, hidden_size):
             raise RecipeError(
                 f"transition_features={transition_features}: equation 6 adds them to states of width {hidden_size}; "
                 f"set 0 or {hidden_size}"
             )
-        checked_flag("separate_norms", separate_norms)
         self.window = window
-        self.modulated = checked_flag("modulated", modulated)
+        self.modulated = modulated
         self.threshold = threshold
-        self.activation: CellActivation = checked_choice("activation", activation, get_args(CellActivation))
-        self.dropout = checked_probability("dropout", dropout)
+        self.activation: CellActivation = activation
+        self.dropout = dropout
         self.ends = _Vectors(2, self.embedding_size)
         self.leaf_map = torch.nn.Linear(self.embedding_size, hidden_size)
         self.leaf_norm = torch.nn.LayerNorm(hidden_size, eps=EPSILON) if separate_norms else None
-        self.cell = GatedCell(hidden_size, None if cell_size is None else checked_count("cell_size", cell_size))
+        self.cell = GatedCell(hidden_size, cell_size)
         read = window * hidden_size + (transition_features if equation == 5 else 0)
         self.window_map = torch.nn.Linear(read, hidden_size)
         self.score_map = torch.nn.Linear(hidden_size, 1)

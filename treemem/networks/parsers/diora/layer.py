@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch.nn import functional
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag
+from treemem.checked_options import Natural
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
@@ -97,18 +97,18 @@ class DIORA(JoiningEncoder):
         *,
         composition: Composition = "tree_lstm",
         outside: bool = True,
-        negatives: int = 0,
+        negatives: Natural = 0,
         **joining: Unpack[JoiningOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **joining)
-        self.composition: Composition = checked_choice("composition", composition, get_args(Composition))
-        self.negatives = checked_count("negatives", negatives, least=0)
+        self.composition: Composition = composition
+        self.negatives = negatives
         self.input_map = torch.nn.Linear(self.embedding_size, hidden_size, bias=False)
         leaf_size = hidden_size if composition == "mlp" else 3 * hidden_size
         self.leaf_map = torch.nn.Linear(hidden_size, leaf_size, bias=False)
         self.inside = _Pass(hidden_size, composition, 1.0)
         self.outside = self.root = self.token_map = None
-        if checked_flag("outside", outside):
+        if outside:
             self.outside = _Pass(hidden_size, composition, 0.0)
             self.root = torch.nn.Parameter(torch.empty(1 if composition == "mlp" else 2, hidden_size))  # h, c
             self.token_map = torch.nn.Linear(self.embedding_size, hidden_size, bias=False)

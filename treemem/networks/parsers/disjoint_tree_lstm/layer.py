@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_count, checked_scale
+from treemem.checked_options import Count, NonNegative, Positive, checked_choice
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.engines.affine import Affine, linear
@@ -94,19 +94,19 @@ class DisjointTreeLSTM(JoiningEncoder):
         *,
         parser_leaf: DisjointLeaf = "lstm",
         leaf: DisjointLeaf = "linear",
-        policy_updates: int = 15,
-        policy_rate: float = 0.1,
-        ratio_clip: float = 0.2,
-        entropy_weight: float = 1e-4,
+        policy_updates: Count = 15,
+        policy_rate: Positive = 0.1,
+        ratio_clip: Positive = 0.2,
+        entropy_weight: NonNegative = 1e-4,
         **joining: Unpack[JoiningOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **joining)
         for name, value in (("parser_leaf", parser_leaf), ("leaf", leaf)):
             checked_choice(name, value, get_args(DisjointLeaf))
-        self.policy_updates = checked_count("policy_updates", policy_updates)
-        self.policy_rate = checked_scale("policy_rate", policy_rate)
-        self.ratio_clip = checked_scale("ratio_clip", ratio_clip)
-        self.entropy_weight = checked_scale("entropy_weight", entropy_weight, or_zero=True)
+        self.policy_updates = policy_updates
+        self.policy_rate = policy_rate
+        self.ratio_clip = ratio_clip
+        self.entropy_weight = entropy_weight
         self.leaves = _Leaves(self.embedding_size, hidden_size, leaf == "lstm")
         self.cell = PairCell(hidden_size)
         self.parser = _Parser(

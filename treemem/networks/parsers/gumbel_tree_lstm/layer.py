@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_flag, checked_scale
+from treemem.checked_options import checked_scale
 from treemem.engines.affine import Affine
 from treemem.engines.choices import gumbel_noise
 from treemem.engines.sequence_lengths import run_packed
@@ -89,10 +89,9 @@ class GumbelTreeLSTM(JoiningEncoder):
         **joining: Unpack[JoiningOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **joining)
-        checked_choice("leaf", leaf, get_args(GumbelLeaf))
-        self.intra_attention = checked_flag("intra_attention", intra_attention)
+        self.intra_attention = intra_attention
         self.temperature = temperature
-        self.noise = checked_flag("noise", noise)
+        self.noise = noise
         self.leaves: torch.nn.Module
         if leaf == "linear":
             self.leaves = LinearStateLeaves(self.embedding_size, hidden_size)

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_count, checked_layers, checked_probability
+from treemem.checked_options import Probability, checked_choice, checked_count, checked_layers
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.engines.sequence_engine import SequenceEngine, checked_engine
@@ -202,14 +202,14 @@ class ONLSTM(SequenceEncoder):
         layer_sizes: Sequence[int] | None = None,
         chunk_size: int = 10,
         dropout: float = 0.0,
-        output_dropout: float = 0.0,
+        output_dropout: Probability = 0.0,
         weight_dropout: float = 0.0,
         weight_dropout_scaling: WeightDropoutScaling = "published",
         engine: SequenceEngine = "auto",
         **tokens: Unpack[TokenOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **tokens)
-        self.output_dropout = checked_probability("output_dropout", output_dropout)
+        self.output_dropout = output_dropout
         self.stack = OnLSTMStack(
             self.embedding_size,
             layer_widths(hidden_size, num_layers, layer_sizes),

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_flag, checked_probability, checked_rows
+from treemem.checked_options import Probability, checked_choice, checked_rows
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
 from treemem.engines.affine import EPSILON, Affine
@@ -141,32 +141,27 @@ class OrderedMemory(SequenceEncoder):
         *,
         slots: int = 12,
         evaluation_slots: int | None = None,
-        dropout: float = 0.0,
-        memory_dropout: float = 0.0,
+        dropout: Probability = 0.0,
+        memory_dropout: Probability = 0.0,
         bidirectional: bool = False,
         padding: OrderedMemoryPadding = "right",
         cell: OrderedMemoryCell = "gated",
         score: OrderedMemoryScore = "layer_norm",
-        skip: float = 0.0,
+        skip: Probability = 0.0,
         engine: SequenceEngine = "auto",
         **tokens: Unpack[TokenOptions],
     ) -> None:
-        checked_flag("bidirectional", bidirectional)
         super().__init__(hidden_size, vocabulary, **tokens)
         self.slot_size = hidden_size
         self.hidden_size = 2 * hidden_size if bidirectional else hidden_size
         self.slots = slots
         self.evaluation_slots = evaluation_slots
-        self.dropouts = Dropouts(
-            checked_probability("dropout", dropout), checked_probability("memory_dropout", memory_dropout)
-        )
+        self.dropouts = Dropouts(dropout, memory_dropout)
         self.padding = padding
-        self.skip = checked_probability("skip", skip)
+        self.skip = skip
         if self.skip > _MOST_SKIPPED:
             raise RecipeError(f"skip must be at most {_MOST_SKIPPED}, not {skip}: more changes the outputs")
         self.engine = engine
-        checked_choice("cell", cell, get_args(OrderedMemoryCell))
-        checked_choice("score", score, get_args(OrderedMemoryScore))
         maps = self.embedding_size, hidden_size, cell, score
         self.forward_memory = MemoryMaps(*maps)
         self.backward_memory = MemoryMaps(*maps) if bidirectional else None

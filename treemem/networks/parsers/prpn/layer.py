@@ -9,12 +9,11 @@ import torch
 from torch.nn import functional
 
 from treemem.checked_options import (
-    checked_count,
-    checked_flag,
-    checked_layers,
-    checked_probability,
-    checked_rows,
-    checked_scale,
+    Layers,
+    Natural,
+    Positive,
+    Probability,
+    Rows,
 )
 from treemem.device_copy import to_device
 from treemem.engines.affine import Affine
@@ -94,36 +93,34 @@ class PRPN(TokenPredictor):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        num_layers: int = 2,
-        slots: int = 15,
-        lookback: int = 5,
-        resolution: float = 0.1,
+        num_layers: Layers = 2,
+        slots: Rows = 15,
+        lookback: Natural = 5,
+        resolution: Positive = 0.1,
         hard: bool = True,
-        residual_blocks: int = 0,
+        residual_blocks: Natural = 0,
         form: TokenForm = "leaves",
         embedding_size: int | None = None,
         embedding_bound: float | None = 0.01,
         input_dropout: float = 0.0,
-        dropout: float = 0.0,
-        output_dropout: float = 0.0,
-        recurrent_dropout: float = 0.0,
+        dropout: Probability = 0.0,
+        output_dropout: Probability = 0.0,
+        recurrent_dropout: Probability = 0.0,
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
         if hidden_size % 2:
             raise RecipeError(f"hidden_size={hidden_size} must be even: each distance reads half of the hidden layer")
-        self.slots = checked_rows("slots", slots)
-        self.lookback = checked_count("lookback", lookback, least=0)
-        self.resolution = checked_scale("resolution", resolution)
-        self.hard = checked_flag("hard", hard)
-        self.dropout = checked_probability("dropout", dropout)
-        self.output_dropout = checked_probability("output_dropout", output_dropout)
-        self.recurrent_dropout = checked_probability("recurrent_dropout", recurrent_dropout)
+        self.slots = slots
+        self.lookback = lookback
+        self.resolution = resolution
+        self.hard = hard
+        self.dropout = dropout
+        self.output_dropout = output_dropout
+        self.recurrent_dropout = recurrent_dropout
         self.parser = _ParsingNetwork(self.embedding_size, hidden_size, lookback)
-        widths = [self.embedding_size] + [hidden_size] * (checked_layers("num_layers", num_layers) - 1)
+        widths = [self.embedding_size] + [hidden_size] * (num_layers - 1)
         self.layers = torch.nn.ModuleList(_Reader(width, hidden_size) for width in widths)
-        self.predictor = _Predictor(
-            hidden_size, self.embedding_size, checked_count("residual_blocks", residual_blocks, least=0)
-        )
+        self.predictor = _Predictor(hidden_size, self.embedding_size, residual_blocks)
         self.bias = torch.nn.Parameter(torch.zeros(self.embedding.num_embeddings))
 
     can_induce_trees = True

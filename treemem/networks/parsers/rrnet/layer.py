@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import Count
 from treemem.engines.affine import Affine
 from treemem.networks.parsers.joining_encoder import Vectors
 from treemem.networks.parsers.rrnet.run import PolicyWeights, RRNetWeights, run_rrnet
@@ -66,12 +66,11 @@ class RRNet(TransitionEncoder, without=("embedding_size",)):
         vocabulary: Vocabulary,
         *,
         transitions: Transitions = "reinforced",
-        policy_size: int = 48,
+        policy_size: Count = 48,
         **options: Unpack[TransitionOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, transitions=transitions, **options)
         self.lstm = torch.nn.LSTMCell(hidden_size, hidden_size)
-        checked_count("policy_size", policy_size)
         self.policy = None if transitions == "gold" else _Policy(hidden_size, policy_size)
         self.add_value()
 

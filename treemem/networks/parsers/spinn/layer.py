@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_count
+from treemem.checked_options import Natural
 from treemem.engines.affine import Affine
 from treemem.errors import RecipeError
 from treemem.networks.parsers.joining_encoder import Vectors
@@ -105,14 +105,14 @@ class SPINN(TransitionEncoder):
         vocabulary: Vocabulary,
         *,
         transitions: Transitions = "predicted",
-        tracker_size: int = 48,
+        tracker_size: Natural = 48,
         normalisation: Normalisation = "none",
         **options: Unpack[TransitionOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, transitions=transitions, **options)
-        if not checked_count("tracker_size", tracker_size, least=0) and transitions != "gold":
+        if not tracker_size and transitions != "gold":
             raise RecipeError(f"transitions={transitions!r} needs a tracker; set tracker_size")
-        self.normalisation: Normalisation = checked_choice("normalisation", normalisation, get_args(Normalisation))
+        self.normalisation: Normalisation = normalisation
         if normalisation == "batch" and 1 in (hidden_size, tracker_size):
             raise RecipeError("normalisation='batch' needs a hidden_size and a tracker_size other than 1")
         self.leaves = LinearStateLeaves(self.embedding_size, hidden_size)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch.nn import functional
 
-from treemem.checked_options import checked_choice, checked_probability
+from treemem.checked_options import Probability, checked_choice
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
@@ -99,18 +99,18 @@ class LanguageModel(TokenPredictor):
         chunk_size: int = 10,
         form: TokenForm = "leaves",
         embedding_bound: float | None = 0.1,
-        embedding_dropout: float = 0.0,
+        embedding_dropout: Probability = 0.0,
         input_dropout: float = 0.0,
         dropout: float = 0.0,
-        output_dropout: float = 0.0,
+        output_dropout: Probability = 0.0,
         weight_dropout: float = 0.0,
         weight_dropout_scaling: WeightDropoutScaling = "published",
         engine: SequenceEngine = "auto",
     ) -> None:
         super().__init__(hidden_size, vocabulary, form, None, embedding_bound, input_dropout)
-        self.cell = checked_choice("cell", cell, get_args(LanguageModelCell))
-        self.embedding_dropout = checked_probability("embedding_dropout", embedding_dropout)
-        self.output_dropout = checked_probability("output_dropout", output_dropout)
+        self.cell = cell
+        self.embedding_dropout = embedding_dropout
+        self.output_dropout = output_dropout
         sizes = layer_widths(hidden_size, num_layers, layer_sizes)
         dropouts = {"dropout": dropout, "weight_dropout": weight_dropout}
         self.stack: OnLSTMStack | LSTMStack

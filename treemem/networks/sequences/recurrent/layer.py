@@ -10,7 +10,11 @@ import torch
 from torch.nn import functional
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_flag, checked_layers, checked_probability
+from treemem.checked_options import (
+    Layers,
+    Probability,
+    checked_choice,
+)
 from treemem.engines.sequence_lengths import checked_lengths, run_packed
 from treemem.errors import RecipeError
 from treemem.native.second_derivative import refuse_transforms
@@ -121,18 +125,16 @@ class LSTM(RecurrentEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        num_layers: int = 1,
+        num_layers: Layers = 1,
         bidirectional: bool = False,
-        dropout: float = 0.0,
-        update_dropout: float = 0.0,
+        dropout: Probability = 0.0,
+        update_dropout: Probability = 0.0,
         engine: LSTMEngine = "auto",
         **tokens: Unpack[TokenOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **tokens)
-        checked_layers("num_layers", num_layers)
-        checked_flag("bidirectional", bidirectional)
-        self.update_dropout = checked_probability("update_dropout", update_dropout)
-        if checked_probability("dropout", dropout) and num_layers == 1:
+        self.update_dropout = update_dropout
+        if dropout and num_layers == 1:
             raise RecipeError(
                 "dropout is between layers, and there is one; for dropout inside it give update_dropout, for that of "
                 "the tokens' vectors input_dropout"
@@ -192,9 +194,8 @@ class RNN(RecurrentEncoder):
     """
 
     def __init__(
-        self, hidden_size: int, vocabulary: Vocabulary, *, form: TokenForm = "function", dropout: float = 0.0
+        self, hidden_size: int, vocabulary: Vocabulary, *, form: TokenForm = "function", dropout: Probability = 0.0
     ) -> None:
-        checked_probability("dropout", dropout)
         super().__init__(hidden_size, vocabulary, form)
         self.dropout = dropout
         self.recurrent = torch.nn.Linear(2 * hidden_size, hidden_size)  # of [e; h]

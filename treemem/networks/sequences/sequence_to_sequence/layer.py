@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from treemem.checked_options import checked_choice, checked_count, checked_rows
+from treemem.checked_options import Count, Rows
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device, to_device_together
 from treemem.engines.sequence_lengths import reversed_within
@@ -77,7 +77,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
 
     def __init__(
         self,
-        hidden_size: int,
+        hidden_size: Count,
         vocabulary: Vocabulary,
         *,
         cell: CellName = "LSTM",
@@ -85,17 +85,14 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         memory: MemoryName = "none",
         memory_size: int = 64,
         memory_options: Mapping[str, Any] | None = None,
-        embedding_size: int = 64,
+        embedding_size: Count = 64,
         encoder: Literal["shared", "separate", "bidirectional"] = "shared",
-        attention: Literal["none", "dot", "bilinear", "additive"] = "none",
+        attention: AttentionForm | Literal["none"] = "none",
         fusion: Literal["early", "late"] = "early",
         output: Literal["symbols", "pointer"] = "symbols",
-        beam_size: int = 1,
+        beam_size: Rows = 1,
     ) -> None:
         super().__init__()
-        checked_choice("encoder", encoder, ("shared", "separate", "bidirectional"))
-        checked_choice("attention", attention, ("none", *get_args(AttentionForm)))
-        checked_choice("output", output, ("symbols", "pointer"))
         if attention != "none" and encoder == "shared":
             raise RecipeError(
                 f"attention: {attention} attends to a separate encoder; set encoder: separate or bidirectional"
@@ -108,9 +105,9 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         if END not in known or BETWEEN not in known:
             raise RecipeError(f"the vocabulary of a sequence-to-sequence network has the symbols {END} and {BETWEEN}")
         self.end, self.between = known[END], known[BETWEEN]
-        self.hidden_size, self.vocabulary = checked_count("hidden_size", hidden_size), vocabulary
-        self.embedding = nn.Embedding(len(known), checked_count("embedding_size", embedding_size))
-        self.beam_size, self.points = checked_rows("beam_size", beam_size), output == "pointer"
+        self.hidden_size, self.vocabulary = hidden_size, vocabulary
+        self.embedding = nn.Embedding(len(known), embedding_size)
+        self.beam_size, self.points = beam_size, output == "pointer"
 
         def driving(memories: list[Memory]) -> StepCell:
             return named_cell(cell, hidden_size, num_layers, embedding_size, memories, memory_size, fusion)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch.nn import functional
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_choice, checked_count, checked_layers
+from treemem.checked_options import Count, Layers
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.sequences.attention_encoder import (
     AttentionEncoder,
@@ -72,18 +72,17 @@ class Transformer(AttentionEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        num_layers: int = 6,
+        num_layers: Layers = 6,
         positions: Positions = "sinusoidal",
-        max_length: int | None = None,
+        max_length: Count | None = None,
         **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **options)
-        checked_choice("positions", positions, get_args(Positions))
         if (positions == "learned") != (max_length is not None):
             raise RecipeError('max_length goes with positions="learned", and these need it')
-        learned = None if max_length is None else checked_count("max_length", max_length)
+        learned = max_length
         self.positions = None if learned is None else torch.nn.Embedding(learned, hidden_size)
-        self.layers = torch.nn.ModuleList(self.new_layer() for _ in range(checked_layers("num_layers", num_layers)))
+        self.layers = torch.nn.ModuleList(self.new_layer() for _ in range(num_layers))
         self.last_norm = self.new_last_norm()
 
     @property

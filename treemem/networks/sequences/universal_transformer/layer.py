@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 from typing_extensions import Unpack
 
-from treemem.checked_options import checked_flag, checked_layers, checked_probability
+from treemem.checked_options import Layers, Probability
 from treemem.data.sum_count import SumCount
 from treemem.networks.sequences.attention_encoder import (
     AttentionEncoder,
@@ -68,15 +68,14 @@ class UniversalTransformer(AttentionEncoder):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        num_steps: int = 6,
+        num_steps: Layers = 6,
         act: bool = False,
-        threshold: float = 0.99,
+        threshold: Probability = 0.99,
         **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, **options)
-        self.num_steps = checked_layers("num_steps", num_steps)
-        self.threshold = checked_probability("threshold", threshold)
-        checked_flag("act", act)
+        self.num_steps = num_steps
+        self.threshold = threshold
         self.layer = self.new_layer()
         self.last_norm = self.new_last_norm()
         self.halting = torch.nn.Linear(hidden_size, 1) if act else None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
 
-from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_rows
+from treemem.checked_options import Count, Rows, check_fields
 from treemem.engines.activation import ActivationName, activation
 from treemem.errors import RecipeError
 
@@ -41,7 +41,7 @@ class StackTreeLSTMOptions:
         RecipeError: an unknown or ill-typed option, or options that contradict each other.
     """
 
-    stack_size: int = 5
+    stack_size: Rows = 5
     activation: ActivationName = "tanh"
     output_activation: ActivationName = "tanh"
     actions: Actions = "elementwise"
@@ -49,19 +49,12 @@ class StackTreeLSTMOptions:
     no_op: bool = False
     no_pop: bool = False
     input_gate: bool = False
-    top_k: int = 1
+    top_k: Count = 1
     gated_top_k: bool = False
     queue: bool = False
 
     def __post_init__(self) -> None:
-        activation(self.activation)
-        activation(self.output_activation)
-        for name, known in (("actions", get_args(Actions)), ("normalize", get_args(Normalization))):
-            checked_choice(name, getattr(self, name), known)
-        checked_rows("stack_size", self.stack_size)
-        checked_count("top_k", self.top_k)
-        for name in ("no_op", "no_pop", "input_gate", "gated_top_k", "queue"):
-            checked_flag(name, getattr(self, name))
+        check_fields(self)
         if not 1 <= self.top_k <= self.stack_size:
             raise RecipeError(f"top_k={self.top_k} must lie between 1 and stack_size={self.stack_size}")
         if self.no_op and self.no_pop:
