@@ -71,43 +71,26 @@ def test_a_library_is_compiled_once_into_a_private_folder(home: Path) -> None:
     assert not [*folder.glob("tmp*")]
 
 
-@pytest.mark.parametrize("size", [0, 1, 64, 2560, len(WHOLE) - 1])
-def test_a_torn_library_is_compiled_anew(size: int, home: Path) -> None:
-    (path,) = keep().folder.glob("*.so")
-    os.truncate(path, size)
-    assert keep().is_new
-    assert not keep(refuse).is_new
-
-
-def alter(path: Path) -> None:
-    path.write_bytes(WHOLE[:-1] + b"x")
-
-
-def lengthen(path: Path) -> None:
-    path.write_bytes(WHOLE + b"x")
-
-
 def link(path: Path) -> None:
     path.rename(path.with_name("elsewhere"))
     path.symlink_to("elsewhere")
 
 
-def open_to_others(path: Path) -> None:
-    path.chmod(0o666)
-
-
-def give_away(path: Path) -> None:
-    os.chown(path, 12345, 12345)
-
-
-def rename(path: Path) -> None:
-    path.rename(path.with_name("a-1-00000000000000000000000000000000.so"))
-
-
 @pytest.mark.parametrize(
-    "change", [alter, lengthen, link, open_to_others, rename, pytest.param(give_away, marks=needs_root)]
+    "change",
+    [
+        *(lambda path, size=size: os.truncate(path, size) for size in (0, 1, 64, 2560, len(WHOLE) - 1)),
+        lambda path: path.write_bytes(WHOLE[:-1] + b"x"),
+        lambda path: path.write_bytes(WHOLE + b"x"),
+        link,
+        lambda path: path.chmod(0o666),
+        lambda path: path.rename(path.with_name("a-1-00000000000000000000000000000000.so")),
+        pytest.param(lambda path: os.chown(path, 12345, 12345), marks=needs_root),
+    ],
 )
-def test_a_library_that_may_be_another_one_is_compiled_anew(change: Callable[[Path], None], home: Path) -> None:
+def test_a_library_that_is_torn_or_may_be_another_one_is_compiled_anew(
+    change: Callable[[Path], None], home: Path
+) -> None:
     (path,) = keep().folder.glob("*.so")
     change(path)
     assert keep().is_new
@@ -176,17 +159,14 @@ def test_a_group_of_this_user_alone_may_write(home: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("relative", ["cache", ".", "./cache", "~"])
-def test_a_relative_cache_is_ignored(relative: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", relative)
-    assert keep().folder == home / ".cache" / "treemem"
-
-
-@pytest.mark.parametrize("variable", ["", None])
-def test_without_a_variable_the_home_is_that_of_the_user(
-    variable: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("variable", ["HOME", "", None])
+def test_a_relative_cache_is_ignored_and_without_a_variable_the_home_is_that_of_the_user(
+    relative: str, variable: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("HOME") if variable is None else monkeypatch.setenv("HOME", variable)
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_dir=str(home)))
+    monkeypatch.setenv("XDG_CACHE_HOME", relative)
+    if variable != "HOME":
+        monkeypatch.delenv("HOME") if variable is None else monkeypatch.setenv("HOME", variable)
+        monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_dir=str(home)))
     assert keep().folder == home / ".cache" / "treemem"
 
 
