@@ -236,10 +236,7 @@ def head_case(head: nn.Module, trees: int, labels: Tensor, length: int) -> Case:
         own = to_device(labels, scores.device)
         own = own.to(scores).view_as(scores) if own.is_floating_point() else own
         loss = module.loss if hasattr(module, "loss") else EqualityHead.loss if scores.dim() == 1 else nn.MSELoss()
-        return {
-            "scores": scores,
-            "loss": loss(scores, own.to(scores).view_as(scores) if own.is_floating_point() else own),
-        }
+        return {"scores": scores, "loss": loss(scores, own)}
 
     return Case(head, {"encodings": torch.randn(len(labels), trees, SIZE)}, run)
 

@@ -70,3 +70,14 @@ def results(network: Any, lengths: tuple[int, ...], engine: str) -> dict[str, to
         found = {"encoding": read.encoding}
     found |= {"outputs": read.outputs} | {name: each.sum for name, each in read.auxiliary_losses.items()} | read.trace
     return with_gradients(found, leaves)
+
+
+def runs_in_cpp(tensor: torch.Tensor) -> bool:
+    """Whether C++ has a part in the gradients of a tensor."""
+    waiting, seen = [tensor.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [following for following, _ in node.next_functions]
+    return any("_Native" in node.name() for node in seen)

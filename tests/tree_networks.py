@@ -7,7 +7,19 @@ from typing import Any
 import torch
 from tree_strategies import VOCABULARY
 
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import (
+    ChildSumTreeLSTM,
+    StackTreeLSTM,
+    StackTreeRNN,
+    TreeCell,
+    TreeLayer,
+    TreeLSTM,
+    TreeNetwork,
+    TreeRNN,
+)
+from treemem.ops import State
+
+LAYERS: list[type[TreeLayer]] = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 
 NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "tree rnn": (TreeRNN, {}),
@@ -64,3 +76,26 @@ def make(name: str, hidden_size: int = 3, **more: Any) -> TreeLayer:
         torch.nn.init.uniform_(layer.cell.norm.weight, 0.5, 1.5)
         torch.nn.init.normal_(layer.cell.norm.bias)
     return layer
+
+
+class PlainMean(torch.nn.Module):
+    """A cell as a user writes one: the mean of the children through weights, and in whole numbers how many nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def leaf(self, x: torch.Tensor, kind: int) -> State:
+        return {"h": x, "size": torch.ones(len(x), dtype=torch.int64)}
+
+    def forward(self, children: State, x: torch.Tensor | None, kind: int) -> State:
+        return {"h": torch.tanh(children["h"].mean(1) * self.weight), "size": children["size"].sum(1) + 1}
+
+
+def small_networks(**options: Any) -> list[TreeNetwork]:
+    """One of each layer, one with leaves of two layers, and one of a user's cell, in double precision."""
+    torch.manual_seed(0)
+    made: list[TreeNetwork] = [layer(3, VOCABULARY, **options) for layer in LAYERS]
+    made += [StackTreeLSTM(3, VOCABULARY, leaf="two-layer")]
+    made += [TreeNetwork(PlainMean(), vocabulary=VOCABULARY, embedding_size=3)]
+    return [network.double() for network in made]

@@ -8,8 +8,7 @@ from torch.nn import functional
 
 from treemem.engines.cell import State
 from treemem.engines.printer.cpp import cpp_source
-from treemem.engines.printer.loops import loops_of
-from treemem.engines.printer.program import Place, Program, in_order
+from treemem.engines.printer.program import Place, Program
 from treemem.engines.printer.symbolic import StepError, SymbolicRun
 from treemem.engines.printer.trace import StepProgram, StepShape, trace_step
 
@@ -34,24 +33,6 @@ def test_equal_nodes_are_one_and_constants_are_computed() -> None:
     assert program.of("mul", x, program.constant(1)) is x
     assert program.of("sub", program.constant(0), program.of("neg", x)) is x
     assert program.of("sum", x).is_vector is False
-
-
-def test_rewriting_puts_nodes_in_the_place_of_others() -> None:
-    program = Program()
-    x, y = (program.load(Place("x", at, 0, True)) for at in (0, 1))
-    (found,) = program.rewritten([program.of("mul", program.of("tanh", x), y)], {program.of("tanh", x): y})
-    assert found is program.of("mul", y, y)
-    assert in_order([found]) == [y, found]
-
-
-def test_a_reduction_ends_a_loop_and_a_later_loop_reads_what_is_saved() -> None:
-    program = Program()
-    x = program.load(Place("x", 0, 0, True))
-    e = program.of("exp", x)
-    first, second = loops_of({Place("y", 0, 0, True): program.of("div", e, program.of("sum", e))})
-    assert first.reductions == [program.of("sum", e)]
-    assert first.saved == [e]
-    assert e in second.vectors
 
 
 def test_symbols_tell_sums_over_children_from_sums_over_positions() -> None:

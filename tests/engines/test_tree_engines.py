@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
-from tree_networks import NETWORKS, ONE_OF_EACH, make
+from tree_networks import LAYERS, NETWORKS, ONE_OF_EACH, make
 from tree_strategies import VOCABULARY, chain, forests, random_forest
 
 from treemem.engines import native as native_engine
@@ -27,11 +27,9 @@ from treemem.nn import (
     ChildSumTreeLSTM,
     OrderedMemory,
     StackTreeLSTM,
-    StackTreeRNN,
     TreeCell,
     TreeLSTM,
     TreeNetwork,
-    TreeRNN,
 )
 from treemem.ops import State, compile_steps
 from treemem.schedule.schedule import Schedule
@@ -42,7 +40,6 @@ from treemem.trees.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 needs_compiler = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 every_layer = pytest.mark.parametrize("layer_class", LAYERS)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from engine_parity import assert_same
-from sequence_networks import made, padded_inputs, results
+from sequence_networks import made, padded_inputs, results, runs_in_cpp
 from toy_task import MoreX, toy_data
 from tree_strategies import VOCABULARY, random_forest
 
@@ -158,6 +158,31 @@ def test_in_single_precision_engines_agree_as_far_as_it_goes(name: str) -> None:
         torch.testing.assert_close(
             found[key].to(value), value, rtol=0, atol=tolerance, equal_nan=True, msg=lambda text, key=key: key + text
         )
+
+
+IN_CPP: dict[str, dict[str, Any]] = {
+    "LSTM": {},
+    "ONLSTM": {"chunk_size": 2},
+    "OrderedMemory": {},
+    "EfficientBeamTreeGRC": {},
+    "BeamTreeGRC": {},
+    "GumbelTreeLSTM": {},
+    "CRvNN": {},
+    "SPINN": {"transitions": "reinforced", "tracker_size": 3},
+    "MemoryRNN": {"memory": "stack"},
+}
+
+
+@pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
+@pytest.mark.parametrize("name", IN_CPP)
+def test_the_fast_form_is_in_cpp_where_it_can_be(name: str) -> None:
+    network = made(name, **IN_CPP[name])
+    for dtype in (torch.float64, torch.float32):
+        inputs = torch.randn(3, 9, network.embedding_size, dtype=dtype)
+        for compiled in (True, False):
+            with compile_steps(compiled):
+                encoding = network.to(dtype).read(inputs, torch.tensor([9, 4, 7])).encoding
+            assert runs_in_cpp(encoding) == compiled
 
 
 def build(network: NetworkConfig) -> SequenceEncoder:

@@ -19,8 +19,6 @@ from treemem.networks.memories.controllers import run
 from treemem.networks.memories.controllers.cells import run_cell
 from treemem.networks.memories.registers.layer import RegisterState
 from treemem.networks.memories.strength.equations import StrengthState
-from treemem.networks.memories.superposition.native import Superposition
-from treemem.networks.sequences.recurrent.lstm_stack import LSTMStack
 from treemem.nn import (
     ONLSTM,
     DoublyLinkedList,
@@ -300,16 +298,6 @@ def test_a_traced_run_computes_the_same(make: Make) -> None:
 
 
 @needs_compiler
-def test_stacks_of_all_steps_are_kept_only_for_a_backward_pass() -> None:
-    kept = []
-    stack, sizes = torch.zeros(7, 12, 2), [7] * 9
-    for keeps in (True, False):
-        fields, _ = Superposition(stack, 0.0, 3).begin([stack], sizes, keeps)
-        kept.append(len(fields["stacks"]))
-    assert kept == [7 * sum(range(1, 10)), 2 * 7 * 12]
-
-
-@needs_compiler
 def test_cells_and_memories_of_a_users_own_run_step_by_step() -> None:
     class Linear(SuperpositionStack):
         def step(self, state: torch.Tensor, value: torch.Tensor, *actions: Any) -> Any:
@@ -554,21 +542,3 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         MemoryCell(VanillaCell(3, 4), [NeuralStack()], 3, 4)
     with pytest.raises(RecipeError, match="chunk_size 5 must divide hidden_size 8"):
         ONLSTMCell(3, 8, 5)
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16])
-def test_lengths_may_be_whole_numbers_of_any_type_and_nothing_else(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    inputs, lengths = torch.randn(3, 4, 2), torch.tensor([4, 0, 2])
-    cell, stack = MemoryCell(lambda width: GRUCell(width, 4), [NeuralStack()], 2, 3), LSTMStack(2, [3])
-    doors: list[Callable[[torch.Tensor], Any]] = [
-        lambda given: run_cell(cell, inputs, lengths=given)[1].controller,
-        lambda given: stack(inputs, given).h,
-        lambda given: ReadOnlyMemory(2, "dot").filled(inputs, given).present,
-    ]
-    for door in doors:
-        torch.testing.assert_close(door(lengths.to(dtype)), door(lengths), rtol=0, atol=0)
-    for door in doors[:2]:
-        for wrong in (lengths.float(), lengths > 0):
-            with pytest.raises(GraphError, match="lengths must be whole numbers"):
-                door(wrong)

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.native import compile_mode
-from treemem.networks.parsers.crvnn.native import native_steps
 from treemem.networks.parsers.crvnn.run import continuous_recursion
 from treemem.nn import CRvNN
-from treemem.ops import compile_steps
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 compiled = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
@@ -25,15 +23,6 @@ def run(
 ) -> Any:
     weights = network.weights()._replace(**changes)
     return continuous_recursion(leaves, network.ends.vectors, torch.tensor(lengths), weights, engine=engine)
-
-
-@compiled
-def test_the_fused_engine_is_in_cpp_where_it_can_be() -> None:
-    weights, lengths = made("CRvNN").weights(), torch.tensor([2, 1])
-    states = torch.zeros(2, 4, SIZE).double()
-    assert native_steps(states, lengths, weights) is not None
-    with compile_steps(False):
-        assert native_steps(states, lengths, weights) is None
 
 
 @compiled

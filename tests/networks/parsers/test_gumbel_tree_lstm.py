@@ -8,9 +8,7 @@ from sequence_networks import SIZE, made
 from torch import Tensor
 
 from treemem.engines.sequence_engine import SequenceEngine
-from treemem.native import compile_mode
 from treemem.networks.parsers.gumbel_tree_lstm.run import attend_to_nodes, gumbel_trees
-from treemem.networks.parsers.native_pairs import native_pairs
 from treemem.ops import compile_steps
 
 WEIGHTS = made("GumbelTreeLSTM").cell.weights()
@@ -19,14 +17,6 @@ WEIGHTS = made("GumbelTreeLSTM").cell.weights()
 def leaves_of(*lengths: int) -> Tensor:
     torch.manual_seed(1)
     return torch.randn(len(lengths), max(lengths), 2 * SIZE).double()
-
-
-@pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
-def test_the_fused_engine_is_in_cpp_where_it_can_be() -> None:
-    given = leaves_of(3, 2), torch.tensor([3, 2]), [2, 2, 1], WEIGHTS.cell, WEIGHTS.query, 1.0, None
-    assert native_pairs(*given) is not None
-    with compile_steps(False):
-        assert native_pairs(*given) is None
 
 
 @pytest.mark.parametrize("compiles", [True, False])

@@ -52,21 +52,14 @@ def test_a_state_of_other_sequences_or_layers_is_refused(engine: SequenceEngine)
 def test_the_trace_tells_the_master_gates_of_all_layers() -> None:
     torch.manual_seed(0)
     encoder = ONLSTM(4, VOCABULARY, layer_sizes=[6, 4], chunk_size=2)
-    batch = TreeBatch.from_forest(random_forest(seed=3, num_trees=5, size=12), VOCABULARY)
-    states = encoder(batch, trace=True)
-    longest = int(states.lengths.max())
-    assert states.trace["forget_distance"].shape == states.trace["input_distance"].shape == (5, 2, longest)
-    assert states.trace["master_forget"].shape == states.trace["master_input"].shape == (5, longest, 3 + 2)
-    present = torch.arange(longest) < states.lengths[:, None]
-    forget, input_ = (states.trace[name][present].split([3, 2], dim=1) for name in ("master_forget", "master_input"))
-    for layer, (opened, closed) in enumerate(zip(forget, input_, strict=True)):
-        assert (opened.diff(dim=1) >= 0).all()
-        torch.testing.assert_close(opened[:, -1], torch.ones(len(opened)))
-        torch.testing.assert_close(states.trace["forget_distance"][:, layer][present], 1 - opened.mean(1))
-        assert (closed.diff(dim=1) <= 0).all()
-        torch.testing.assert_close(closed[:, -1], torch.zeros(len(closed)))
-        torch.testing.assert_close(states.trace["input_distance"][:, layer][present], closed.mean(1))
-    assert not encoder(batch).trace
+    trace = encoder.read(torch.randn(5, 7, 4), torch.full((5,), 7), trace=True).trace
+    for name, ends_at in (("forget", 1.0), ("input", 0.0)):
+        for layer, gates in enumerate(trace[f"master_{name}"].split([3, 2], dim=2)):
+            steps = gates.diff(dim=2)
+            assert bool((steps >= 0).all() if ends_at else (steps <= 0).all())
+            torch.testing.assert_close(gates[..., -1], torch.full((5, 7), ends_at))
+            mean = 1 - gates.mean(2) if name == "forget" else gates.mean(2)
+            torch.testing.assert_close(trace[f"{name}_distance"][:, layer], mean)
 
 
 def test_what_is_dropped_is_the_same_at_every_token_of_a_sequence() -> None:

@@ -21,12 +21,10 @@ from tree_strategies import VOCABULARY, random_forest
 from treemem.errors import RecipeError
 from treemem.native import compile_mode
 from treemem.networks.parsers.ordered_memory import equations
-from treemem.networks.parsers.ordered_memory.equations import NO_DROPOUT, Dropouts, Problem
+from treemem.networks.parsers.ordered_memory.equations import NO_DROPOUT, Dropouts
 from treemem.networks.parsers.ordered_memory.layer import MemoryMaps
-from treemem.networks.parsers.ordered_memory.native import fused
 from treemem.networks.parsers.ordered_memory.run import ordered_memory
 from treemem.nn import OrderedMemory
-from treemem.ops import compile_steps
 from treemem.schedule.tree_batch import TreeBatch
 
 INPUT_SIZE, SIZE = 3, 4
@@ -171,22 +169,6 @@ def test_skipping_slots_hardly_changes_anything(engine: str) -> None:
         torch.testing.assert_close(found.outputs, expected.outputs, rtol=0, atol=1e-6 * SIZE)
         gradients = [torch.autograd.grad(each.outputs.mean(), [*maps.parameters()]) for each in (found, expected)]
         torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
-
-
-@needs_compiler
-def test_it_is_in_cpp_where_it_can_be() -> None:
-    def is_fused(inputs: Tensor, kinds: Any = MAPS[0]) -> bool:
-        weights = new_maps(kinds).to(inputs.dtype).weights()
-        return fused(Problem(inputs, [2, 1], torch.zeros(2, dtype=torch.bool), weights, 3), False) is not None
-
-    inputs = new_inputs([3])[0]
-    assert is_fused(inputs)
-    assert is_fused(inputs.float())
-    assert is_fused(inputs, MAPS[2])
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not is_fused(inputs)
-    with compile_steps(False):
-        assert not is_fused(inputs)
 
 
 @pytest.mark.parametrize("kinds", MAPS[::3])

@@ -100,28 +100,38 @@ NORMALISED = {
     ids=str,
 )
 def test_gates_stacks_and_outputs_of_a_stack_tree_lstm(options: dict[str, Any]) -> None:
-    layer = made(StackTreeLSTM, stack_size=3, **options)
+    layer, top_k, scalar = made(StackTreeLSTM, stack_size=3, **options), options.get("top_k", 1), "actions" in options
     states = layer(batch_of(), trace=True)
     for node, children, gates in inner_gates(states):
         arity, maps = len(children), layer.cell.maps.of(len(children))
+        actions = [name for name in ("push", "pop", "no_op") if name in gates]
+        widths = {  # in the order of checkpoints
+            "forget": arity * HIDDEN,
+            "actions": 0 if scalar else len(actions) * HIDDEN,
+            "output": HIDDEN,
+            "input": HIDDEN if "input_gate" in options else 0,
+            "readout": 0 if top_k == 1 else top_k * HIDDEN if "gated_top_k" in options else top_k,
+            "update": HIDDEN,
+            "scalar actions": len(actions) if scalar else 0,
+        }
         weight, bias = maps.weight[SET_OF_NODE[node]], maps.bias[SET_OF_NODE[node]]
         product = weight @ torch.cat([states.h[child] for child in children]) + bias
-        blocks = {name: product[place] for name, place in layer.cell.stack_options.blocks(arity, HIDDEN).items()}
+        blocks = dict(zip(widths, product.split([*widths.values()]), strict=True))
         forget = blocks["forget"].view(arity, HIDDEN).sigmoid()
         equal(gates["forget"][:arity], forget)
         assert gates["forget"][arity:].isnan().all()
         equal(gates["update"], blocks["update"].tanh())
-        equal(gates["output"], blocks["output"].sigmoid())
-        actions = [name for name in ("push", "pop", "no_op") if name in gates]
-        if "actions" in options:
-            expected = blocks["actions"].softmax(0)[:, None]
-        else:
-            expected = NORMALISED[options.get("normalize", "none")](blocks["actions"].view(len(actions), HIDDEN))
-        equal(torch.stack([gates[name] for name in actions]), expected)
+        for name in ("output", "input"):
+            if name in gates:
+                equal(gates[name], blocks[name].sigmoid())
+        if top_k > 1:
+            equal(gates["readout"].flatten(), blocks["readout"].sigmoid())
+        of_actions = blocks["actions"].view(-1, HIDDEN) if not scalar else blocks["scalar actions"][:, None]
+        normalised = NORMALISED["softmax" if scalar else options.get("normalize", "none")]
+        equal(torch.stack([gates[name] for name in actions]), normalised(of_actions))
         merged = sum(forget[i] * states.S[child] for i, child in enumerate(children))
         stack = stack_of(gates, merged, options.get("queue", False))
         equal(states.S[node], stack)
-        top_k = options.get("top_k", 1)
         reading = stack[0] if top_k == 1 else (gates["readout"] * stack[:top_k]).sum(0)
         equal(states.h[node], gates["output"] * torch.tanh(reading))
 

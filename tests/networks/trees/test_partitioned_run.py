@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 from engine_parity import assert_same
-from plain_mean import PlainMean
+from tree_networks import PlainMean, small_networks
 from tree_strategies import VOCABULARY, chain, random_forest
 
 from treemem.errors import GraphError, RecipeError
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLSTM, TreeNetwork, TreeRNN
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, TreeLSTM, TreeNetwork
 from treemem.ops import State
 from treemem.schedule.parts import cut_schedule
 from treemem.schedule.schedule import GIVEN, Schedule
@@ -19,15 +19,6 @@ from treemem.trees.tree import Tree
 pytestmark = pytest.mark.usefixtures("unset_memory_is_nan")
 
 FOREST = random_forest(5, 12, 30, widest=3)
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
-
-
-def networks() -> list[TreeNetwork]:
-    torch.manual_seed(0)
-    layers: list[TreeNetwork] = [layer(3, VOCABULARY) for layer in LAYERS]
-    layers += [StackTreeLSTM(3, VOCABULARY, leaf="two-layer")]
-    layers += [TreeNetwork(PlainMean(), vocabulary=VOCABULARY, embedding_size=3)]
-    return [layer.double() for layer in layers]
 
 
 def results(
@@ -43,7 +34,7 @@ def results(
     return {name: torch.zeros(()) if value is None else value.clone() for name, value in found.items()}
 
 
-@pytest.mark.parametrize("network", networks(), ids=lambda network: type(network).__name__)
+@pytest.mark.parametrize("network", small_networks(), ids=lambda network: type(network).__name__)
 @pytest.mark.parametrize(("rows_at_once", "share_subtrees"), [(1, True), (7, False), (10_000, True)])
 def test_parts_give_the_encodings_and_gradients_of_the_whole(
     network: TreeNetwork, rows_at_once: int, share_subtrees: bool
@@ -167,7 +158,7 @@ def test_a_learned_tensor_that_is_no_parameter_has_its_gradient_in_parts_too() -
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("network", networks()[1::3], ids=lambda network: type(network).__name__)
+@pytest.mark.parametrize("network", small_networks()[1::3], ids=lambda network: type(network).__name__)
 def test_second_derivatives_in_parts_are_those_of_the_whole(network: TreeNetwork) -> None:
     batch = TreeBatch.from_forest(FOREST, VOCABULARY)
     embedding = next(iter(network.leaves.embedding.parameters()))  # type: ignore[union-attr]

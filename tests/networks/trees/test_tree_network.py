@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tree_networks import LAYERS
 from tree_strategies import VOCABULARY, random_forest
 
 from treemem.errors import GraphError, RecipeError, VocabularyError
@@ -29,7 +30,6 @@ from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER,
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
-LAYERS = [TreeRNN, TreeLSTM, ChildSumTreeLSTM, TreeCell, StackTreeRNN, StackTreeLSTM]
 EQUATIONS = Vocabulary(
     LEAF_LABELS,
     [*((name, 1) for name in UNARY_FUNCTIONS), *((name, 2) for name in BINARY_FUNCTIONS)],
