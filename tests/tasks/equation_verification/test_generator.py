@@ -40,7 +40,7 @@ def data() -> Forest:
 
 @pytest.fixture(scope="module")
 def deep(data: Forest) -> Forest:
-    return deep_published(data, 6, (14, 16), seed=7)
+    return deep_published(data, 40, (14, 16), seed=7)
 
 
 def renamed(equation: Tree) -> tuple[tuple[str, ...], ...]:
@@ -70,7 +70,7 @@ def test_labels_hold_by_the_verdict_with_200_digits_at_other_points(data: Forest
 
 
 def test_labels_of_published_style_equations_hold_by_another_evaluator(deep: Forest) -> None:
-    assert_labels_hold(deep)
+    assert_labels_hold(deep, every=5)
     shallow = make_shard("published style", {3: 40, 5: 40, 7: 40}, 0)
     assert len(shallow) == 240
     assert_labels_hold(shallow)
@@ -183,11 +183,13 @@ def test_more_training_equations_are_new_and_leave_the_old_ones_as_they_are(data
         with_more_training(data, 10)
 
 
-def test_deep_equations_are_balanced_and_for_the_test(deep: Forest) -> None:
+def test_deep_equations_are_balanced_verified_and_for_the_test(deep: Forest) -> None:
     columns = deep.tree_data
     counts = Counter(zip(columns["depth"].tolist(), columns["label"].tolist(), strict=True))
-    assert counts == {(depth, label): 6 for depth in (14, 15, 16) for label in (0, 1)}
+    assert counts == {(depth, label): 40 for depth in (14, 15, 16) for label in (0, 1)}
     assert set(columns["split"].tolist()) == {"test"}
+    table = ExpressionTable()
+    assert verify(table, table.from_forest(deep), 0.9).tolist() == columns["label"].tolist()
 
 
 def test_a_smaller_part_is_within_each_larger_one(data: Forest) -> None:
