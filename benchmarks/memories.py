@@ -9,7 +9,13 @@ from torch import Tensor
 
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
-from treemem.networks.memories.strength.equations import StrengthState, naive_run, popped, read_weights, run_sequence
+from treemem.networks.memories.neural_stack.equations import (
+    StrengthState,
+    naive_run,
+    popped,
+    read_weights,
+    run_sequence,
+)
 from treemem.nn import NeuralStack
 
 

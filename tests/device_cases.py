@@ -16,7 +16,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.networks import NetworkConfig, every_network
 from treemem.networks.memories.controllers.cells import run_cell
-from treemem.networks.memories.strength.equations import End, naive_run, run_sequence
+from treemem.networks.memories.neural_stack.equations import End, naive_run, run_sequence
 from treemem.nn import (
     DIORA,
     LSTM,

@@ -12,7 +12,7 @@ from toy_task import MoreX, toy_data
 from treemem.networks import NetworkConfig
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
-from treemem.runs.trainer import Trainer
+from treemem.runs.training_loop import Trainer
 
 
 def die_at(owner: Any, name: str, count: int) -> None:

@@ -16,7 +16,7 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs import TrainingOptions
 from treemem.runs.accelerator import fabric_of_process
-from treemem.runs.learner import learner_of
+from treemem.runs.training_step import learner_of
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.tasks.logical_inference import LogicalInference
 

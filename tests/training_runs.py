@@ -19,7 +19,7 @@ from treemem.checkpoint import RunFolder
 from treemem.networks import NetworkConfig
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
-from treemem.runs.trainer import FitResult
+from treemem.runs.training_loop import FitResult
 
 NETWORK = NetworkConfig("KindSum", {"hidden_size": 3, "dropout": 0.2})
 OPTIONS = TrainingOptions(epochs=3, batch_size=8, learning_rate=0.05, seed=7, accelerator="cpu")

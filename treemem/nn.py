@@ -20,9 +20,9 @@ from treemem.networks.memories.controllers.cells import (
 from treemem.networks.memories.controllers.memory_cell import MemoryCell
 from treemem.networks.memories.memory import Memory
 from treemem.networks.memories.memory_rnn import MemoryRNN
+from treemem.networks.memories.neural_stack.layer import NeuralDeque, NeuralQueue, NeuralStack
 from treemem.networks.memories.nondeterministic_stack.layer import NondeterministicStack
 from treemem.networks.memories.registers.layer import RegisterMemory, RegisterState
-from treemem.networks.memories.strength.layer import NeuralDeque, NeuralQueue, NeuralStack
 from treemem.networks.memories.superposition.layer import DoublyLinkedList, SuperpositionStack
 from treemem.networks.pairs.cloze_readers.layer import AttentiveReader, DeepLSTMReader, ImpatientReader
 from treemem.networks.pairs.word_by_word_attention.layer import WordByWordAttention

@@ -64,8 +64,8 @@ class Task(ABC):
         record_fields: the fields that :meth:`read_examples` reads of a record, and what they hold.
         scoring_options: options that change scores but neither networks nor data, so that a trained model can be scored
             with others.
-        learner: the :class:`~treemem.runs.learner.Learner` that trains networks on it, if not the usual one; the class
-            or ``"module:Class"``.
+        learner: the :class:`~treemem.runs.training_step.Learner` that trains networks on it, if not the usual one: the
+            class or ``"module:Class"``.
         reads_roots_only: whether the head reads nothing but the encodings of whole trees.
     """
 

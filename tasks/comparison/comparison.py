@@ -30,7 +30,7 @@ from treemem.runs.study import StudyRun, recorded_model, run_study
 from treemem.runs.study_file import Study, StudyFolder
 from treemem.runs.study_file_run import tell_nothing_trained
 from treemem.runs.study_records import of_one_form, read_study
-from treemem.runs.trainer import DivergedError
+from treemem.runs.training_loop import DivergedError
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison.beyond import divided, together
 from treemem.tasks.induced_trees import found_trees, tree_scores

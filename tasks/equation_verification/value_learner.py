@@ -10,7 +10,7 @@ from torch.nn import functional
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError
-from treemem.runs.learner import Learner
+from treemem.runs.training_step import Learner
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import ModelOutput
 from treemem.tasks.equation_verification.value_head import ValueHead

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
-from treemem.runs.learner import Learner
+from treemem.runs.training_step import Learner
 
 
 class StreamLearner(Learner):

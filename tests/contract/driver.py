@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from treemem.cli import main
-from treemem.runs.trainer import Trainer
+from treemem.runs.training_loop import Trainer
 from treemem.task import TASKS
 
 TASKS.register("odd_x", "node_labels:OddX")

@@ -11,8 +11,8 @@ from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
 
 from treemem.networks.memories.memory import Memory
+from treemem.networks.memories.neural_stack.equations import End, naive_run
 from treemem.networks.memories.nondeterministic_stack.equations import naive_readings
-from treemem.networks.memories.strength.equations import End, naive_run
 from treemem.nn import NeuralDeque, NeuralQueue, NeuralStack, NondeterministicStack, SuperpositionStack
 
 

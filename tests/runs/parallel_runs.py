@@ -26,7 +26,7 @@ from treemem.errors import CellError, CheckpointError, TreememError
 from treemem.model import Model
 from treemem.model_digest import weights_digest
 from treemem.runs import fit
-from treemem.runs.trainer import Trainer
+from treemem.runs.training_loop import Trainer
 
 PROCESSES = joined_processes()
 LEFT = TOKENS.replace(padding="left")

@@ -14,7 +14,7 @@ from training_runs import assert_same, rates_of_steps, run, run_in_pieces
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError
-from treemem.runs.learner import Learner
+from treemem.runs.training_step import Learner
 
 BUDGET: dict[str, Any] = {"budget": 12.0, "epochs": 3, "schedule": "linear"}
 STEPS_OF_A_PASS = 6

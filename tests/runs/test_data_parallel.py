@@ -22,7 +22,7 @@ from treemem.data_parallel import Processes, ProcessLostError, joined_processes,
 from treemem.errors import RecipeError
 from treemem.networks import NetworkConfig
 from treemem.runs import FitResult, TrainingOptions, fit, run_study
-from treemem.runs.trainer import Trainer
+from treemem.runs.training_loop import Trainer
 
 SCRIPT = Path(__file__).with_name("parallel_runs.py")
 TOYS = 60

@@ -19,7 +19,7 @@ import treemem
 from treemem.errors import RecipeError
 from treemem.model import Model
 from treemem.progress_bar import progress_bar
-from treemem.runs import trainer
+from treemem.runs import training_loop
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
 from treemem.schedule.loader import TreeLoader
@@ -291,8 +291,8 @@ def test_the_bar_shows_loss_when_asked_for(
         bar.mininterval = 0.0
         return bar
 
-    monkeypatch.setattr(trainer, "_POSTFIX_SECONDS", 0.0)
-    monkeypatch.setattr(trainer, "progress_bar", eager)
+    monkeypatch.setattr(training_loop, "_POSTFIX_SECONDS", 0.0)
+    monkeypatch.setattr(training_loop, "progress_bar", eager)
     fit(MoreX(), NETWORK, toy_data(), OPTIONS, output=tmp_path, progress=True)
     shown = capsys.readouterr().err
     assert "epoch 3/3" in shown

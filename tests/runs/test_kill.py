@@ -25,7 +25,7 @@ def start(output: Path, *moment: Any) -> Any:
     """Start a process that trains: a copy of one that has imported all that training needs."""
     copies = multiprocessing.get_context("forkserver")
     copies.set_forkserver_preload(
-        ["treemem.runs.fit", "treemem.runs.trainer", "torch._dynamo", "lightning_fabric", "scipy.optimize"]
+        ["treemem.runs.fit", "treemem.runs.training_loop", "torch._dynamo", "lightning_fabric", "scipy.optimize"]
     )
     process = copies.Process(target=train, args=(output, *moment))
     process.start()

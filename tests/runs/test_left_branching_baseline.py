@@ -16,8 +16,8 @@ from treemem.data.token_batch import TokenBatch
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.nn import SPINN
-from treemem.runs.learner import Learner
 from treemem.runs.reinforced_transitions import ReinforcedTransitions
+from treemem.runs.training_step import Learner
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tree import Tree
 

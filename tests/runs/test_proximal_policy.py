@@ -23,8 +23,8 @@ from treemem.networks.parsers.disjoint_tree_lstm.run import choose_trees
 from treemem.networks.word_vectors import WordVectors
 from treemem.nn import DisjointTreeLSTM
 from treemem.runs import TrainingOptions, fit
-from treemem.runs.learner import Learner, learner_of
 from treemem.runs.proximal_policy import ProximalPolicy, policy_loss
+from treemem.runs.training_step import Learner, learner_of
 
 CONFIG = NetworkConfig("DisjointTreeLSTM", {"hidden_size": 6, "policy_updates": 3})
 

@@ -21,8 +21,8 @@ from treemem.networks.parsers.spinn.equations import Policy
 from treemem.networks.parsers.spinn.run import TransitionRun, run_transitions
 from treemem.nn import SPINN
 from treemem.runs import TrainingOptions, fit
-from treemem.runs.learner import Learner, learner_of
 from treemem.runs.reinforced_transitions import ReinforcedTransitions
+from treemem.runs.training_step import Learner, learner_of
 from treemem.task import TASKS
 from treemem.tasks.listops import ListOps
 

@@ -53,7 +53,7 @@ def at_once(folder: Path, *commands: tuple[Any, ...]) -> list[int]:
     """Start commands in processes of their own at once, and return their exit codes."""
     copies = multiprocessing.get_context("forkserver")
     copies.set_forkserver_preload(
-        ["toy_task", "treemem.runs.recipe_run", "treemem.runs.trainer", "torch._dynamo", "lightning_fabric",
+        ["toy_task", "treemem.runs.recipe_run", "treemem.runs.training_loop", "torch._dynamo", "lightning_fabric",
          "scipy.optimize", "matplotlib.pyplot", "treemem.explore"]
     )  # fmt: skip
     processes = [copies.Process(target=training, args=(folder, *each)) for each in commands]

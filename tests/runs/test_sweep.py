@@ -14,7 +14,7 @@ from toy_task import toy_data
 from treemem.errors import RecipeError
 from treemem.runs import sweep
 from treemem.runs.sweep import plan_sweep, run_trials, without_test
-from treemem.runs.trainer import DivergedError
+from treemem.runs.training_loop import DivergedError
 from treemem.runs.variation import Variation
 
 

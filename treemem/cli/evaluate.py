@@ -48,7 +48,7 @@ def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import accuracy_table
     from treemem.metrics.calibration import reliability
-    from treemem.predict.files import check_labels
+    from treemem.predict.file_prediction import check_labels
     from treemem.records import check_writable, replacing
     from treemem.runs.accelerator import find_device
     from treemem.runs.evaluate import evaluate

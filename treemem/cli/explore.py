@@ -34,7 +34,7 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
     from treemem.explore import explore
-    from treemem.predict.files import check_labels, record_ids
+    from treemem.predict.file_prediction import check_labels, record_ids
     from treemem.records import check_writable
     from treemem.runs.accelerator import find_device
 

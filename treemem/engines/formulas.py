@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from treemem.engines.cell import leaf_products
+from treemem.engines.printer.compiled_formula import PrintedCell, cached_formula, formula_key, print_split
 from treemem.engines.printer.cut import Map, cut_cell
-from treemem.engines.printer.printed import PrintedCell, cached_formula, formula_key, print_split
 from treemem.engines.printer.symbolic import StepError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from treemem.engines.printer.printed import PrintedCell
+from treemem.engines.printer.compiled_formula import PrintedCell
 from treemem.native import TYPE_NAMES, Printed, native_library, why_not_native
 from treemem.native.blas import product_function
 from treemem.native.structures import Structure, structured_library

@@ -36,7 +36,7 @@ from treemem.engines.level_library import (
     integers,
     row_functions,
 )
-from treemem.engines.printer.printed import parameter_of
+from treemem.engines.printer.compiled_formula import parameter_of
 from treemem.engines.printer.symbolic import StepError
 from treemem.native.blas import product_function
 from treemem.native.large_pages import empty_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treemem.predict.files import PredictionCounts, predict_file
+from treemem.predict.file_prediction import PredictionCounts, predict_file
 from treemem.predict.predictor import TreePredictor
 from treemem.predict.shards import ShardCounts, predict_shards
 

@@ -19,7 +19,7 @@ from treemem.checked_options import checked_count
 from treemem.checkpoint import is_pretrained_name
 from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.model_digest import model_digest
-from treemem.predict.files import PredictionCounts, predict_file
+from treemem.predict.file_prediction import PredictionCounts, predict_file
 from treemem.predict.predictor import TreePredictor
 from treemem.records import read_json, read_source, replacing, writing
 

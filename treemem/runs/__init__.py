@@ -13,7 +13,6 @@ from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import mean_scores, row_score, score_row
 from treemem.runs.evaluate import Evaluation, evaluate
 from treemem.runs.fit import fit
-from treemem.runs.learner import Learner
 from treemem.runs.network_folder import write_results
 from treemem.runs.options import TrainingOptions
 from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_names
@@ -26,7 +25,8 @@ from treemem.runs.recipe_run import (
 from treemem.runs.seeds import SeedsResult, fit_seeds
 from treemem.runs.study import StudyRun, run_study
 from treemem.runs.study_records import packed_answers, read_study, recorded_scores, right_answers
-from treemem.runs.trainer import FitResult
+from treemem.runs.training_loop import FitResult
+from treemem.runs.training_step import Learner
 
 __all__ = [
     "Comparison",

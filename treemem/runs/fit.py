@@ -19,7 +19,7 @@ from treemem.networks import NetworkConfig
 from treemem.records import writing
 from treemem.runs.options import TrainingOptions
 from treemem.runs.same_run import check_same_training
-from treemem.runs.trainer import FitResult, Trainer
+from treemem.runs.training_loop import FitResult, Trainer
 from treemem.task import Task
 from treemem.trees.forest import Forest
 

@@ -12,7 +12,7 @@ from treemem.data.loader import Batch
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
-from treemem.runs.learner import Learner
+from treemem.runs.training_step import Learner
 from treemem.task import ClassificationTask
 
 Reward = Literal["accuracy", "log", "likelihood"]

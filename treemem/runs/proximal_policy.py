@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
 from treemem.networks.parsers.disjoint_tree_lstm.plan import tree_plan
-from treemem.runs.learner import MAIN_LOSS
 from treemem.runs.policy_gradient import PolicyGradient
+from treemem.runs.training_step import MAIN_LOSS
 
 _UPDATE = 0.1  # of the average of the variance, as in the authors' code
 

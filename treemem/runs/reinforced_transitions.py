@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
-from treemem.runs.learner import MAIN_LOSS
 from treemem.runs.policy_gradient import PolicyGradient, Reward
+from treemem.runs.training_step import MAIN_LOSS
 
 _UPDATE = 0.1  # of the average of the rewards, as in the authors' code
 

@@ -17,7 +17,7 @@ from treemem.networks import NetworkConfig
 from treemem.runs.evaluate import Evaluation, evaluate
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
-from treemem.runs.trainer import FitResult
+from treemem.runs.training_loop import FitResult
 from treemem.task import Task
 from treemem.trees.forest import Forest
 

@@ -21,10 +21,10 @@ from treemem.checkpoint.run_folder import RunFolder
 from treemem.data_parallel import Processes
 from treemem.errors import CheckpointError, TreememError
 from treemem.model import Model
-from treemem.runs.learner import learner_of
 from treemem.runs.optimisation import averaged_model
 from treemem.runs.options import TrainingOptions
 from treemem.runs.same_run import check_epochs, check_same_run
+from treemem.runs.training_step import learner_of
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -32,7 +32,7 @@ from treemem.runs.evaluate import evaluate
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
 from treemem.runs.study_records import of_one_form, packed_answers, read_study
-from treemem.runs.trainer import FitResult
+from treemem.runs.training_loop import FitResult
 from treemem.task import Task
 from treemem.trees.forest import Forest
 from treemem.trees.record_reader import SPLITS

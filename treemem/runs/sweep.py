@@ -26,8 +26,8 @@ from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.recipe_run import check_empty
 from treemem.runs.seeds import seed_folder
 from treemem.runs.study_records import of_one_form, read_study
-from treemem.runs.trainer import DivergedError, FitResult
 from treemem.runs.training_examples import split_examples
+from treemem.runs.training_loop import DivergedError, FitResult
 from treemem.runs.variation import Variation
 from treemem.task import Task
 from treemem.trees.forest import Forest

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from treemem.device_copy import to_device
 from treemem.errors import GraphError
-from treemem.schedule.graph_batch import forest_of_schedule, graph_of_trees, schedule_of_dgl, schedule_of_graph
-from treemem.schedule.pyg_batch import pyg_of_trees, schedule_of_pyg
+from treemem.schedule.dgl_schedule import forest_of_schedule, graph_of_trees, schedule_of_dgl, schedule_of_graph
+from treemem.schedule.pyg_schedule import pyg_of_trees, schedule_of_pyg
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.dgl_bridge import graphs_begin, read_edges

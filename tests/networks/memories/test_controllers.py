@@ -17,8 +17,8 @@ from treemem.native.threads import torch_threads
 from treemem.networks.memories.attention.layer import ReadOnlyState
 from treemem.networks.memories.controllers import run
 from treemem.networks.memories.controllers.cells import run_cell
+from treemem.networks.memories.neural_stack.equations import StrengthState
 from treemem.networks.memories.registers.layer import RegisterState
-from treemem.networks.memories.strength.equations import StrengthState
 from treemem.nn import (
     ONLSTM,
     DoublyLinkedList,

@@ -13,7 +13,7 @@ from tree_strategies import VOCABULARY
 
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.memories.memory import Memory
-from treemem.networks.memories.strength.equations import End, naive_run
+from treemem.networks.memories.neural_stack.equations import End, naive_run
 from treemem.nn import (
     DoublyLinkedList,
     MemoryRNN,

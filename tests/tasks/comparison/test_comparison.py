@@ -16,7 +16,7 @@ from treemem.records import write_records
 from treemem.runs import read_study
 from treemem.runs.results_page import rendered, write_block, write_page
 from treemem.runs.study import StudyRun, check_same, run_study
-from treemem.runs.trainer import DivergedError
+from treemem.runs.training_loop import DivergedError
 from treemem.task import TASKS
 from treemem.tasks import queue
 from treemem.tasks.comparison import comparison, report

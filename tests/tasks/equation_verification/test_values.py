@@ -23,7 +23,7 @@ from treemem.networks import NetworkConfig
 from treemem.networks.encoder_output import EncoderOutput
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.accelerator import fabric_of_process
-from treemem.runs.learner import learner_of
+from treemem.runs.training_step import learner_of
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.generation.evaluation import evaluate
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable

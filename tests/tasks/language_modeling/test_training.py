@@ -15,9 +15,9 @@ from treemem.errors import RecipeError
 from treemem.metrics.score import Monitor
 from treemem.networks import NetworkConfig
 from treemem.runs import TrainingOptions, fit
-from treemem.runs.learner import Learner
 from treemem.runs.optimisation import average_is_due
-from treemem.runs.trainer import FitResult
+from treemem.runs.training_loop import FitResult
+from treemem.runs.training_step import Learner
 from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
 
 TASK = LanguageModeling(words=100, steps=8, evaluation_columns=4)

@@ -11,7 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from treemem.engines.cell import State, checked_state
-from treemem.engines.printer.printed import (
+from treemem.engines.printer.compiled_formula import (
     PrintedCell,
     cached_formula,
     formula_key,

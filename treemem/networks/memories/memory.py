@@ -13,7 +13,7 @@ import torch
 
 from treemem.errors import GraphError
 from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource
-from treemem.networks.memories.strength.equations import StrengthState
+from treemem.networks.memories.neural_stack.equations import StrengthState
 
 _ACTIONS = ("push", "pop", "no_op", "insert", "left", "right")
 Form = Literal["tanh", "sigmoid", "softmax", "linear", "output"]

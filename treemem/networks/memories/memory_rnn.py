@@ -24,9 +24,9 @@ from treemem.networks.memories.controllers.cells import (
 )
 from treemem.networks.memories.controllers.memory_cell import MemoryCell
 from treemem.networks.memories.memory import Memory
+from treemem.networks.memories.neural_stack.layer import NeuralDeque, NeuralQueue, NeuralStack
 from treemem.networks.memories.nondeterministic_stack.layer import NondeterministicStack
 from treemem.networks.memories.registers.layer import RegisterMemory
-from treemem.networks.memories.strength.layer import NeuralDeque, NeuralQueue, NeuralStack
 from treemem.networks.memories.superposition.layer import DoublyLinkedList, SuperpositionStack
 from treemem.networks.sequence_encoder import SequenceEncoder, SequenceOutput, TokenOptions
 from treemem.trees.vocabulary import Vocabulary

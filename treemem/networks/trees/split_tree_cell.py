@@ -9,7 +9,7 @@ import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_probability
 from treemem.engines.cell import Product, State
-from treemem.engines.printer.printed import plain
+from treemem.engines.printer.compiled_formula import plain
 from treemem.networks.resettable import Resettable
 from treemem.networks.trees.parameter_sets import ParameterSets
 from treemem.networks.trees.stacked_linear import Kinds, Maps, linear_by_kind

@@ -9,7 +9,7 @@ import torch
 from treemem.checked_options import checked_scale
 from treemem.errors import GraphError
 from treemem.networks.memories.memory import CompiledMemory, Control, Memory, check_step, like_or_default
-from treemem.networks.memories.strength.equations import (
+from treemem.networks.memories.neural_stack.equations import (
     End,
     StrengthState,
     popped,
@@ -17,7 +17,7 @@ from treemem.networks.memories.strength.equations import (
     run_sequence,
     strength_step,
 )
-from treemem.networks.memories.strength.native import Strengths, with_room
+from treemem.networks.memories.neural_stack.native import Strengths, with_room
 
 
 class _StrengthMemory(Memory):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from treemem.schedule.graph_batch import (
+from treemem.schedule.dgl_schedule import (
     check_own_rows,
     edges_of_schedule,
     kinds_of_nodes,

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from treemem.native.large_pages import empty_rows
 from treemem.native.structures import Structure
 from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource
-from treemem.networks.memories.strength.equations import End
+from treemem.networks.memories.neural_stack.equations import End
 
 
 class Strengths(ControlledMemory):

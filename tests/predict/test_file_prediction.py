@@ -23,7 +23,7 @@ from pyarrow import parquet
 
 import treemem
 from treemem.errors import ParseError, RecipeError
-from treemem.predict import TreePredictor, chunks, files, partial_output, predict_file
+from treemem.predict import TreePredictor, chunks, file_prediction, partial_output, predict_file
 from treemem.predict.partial_output import PartialOutput
 from treemem.records import format_of, locked, read_records, write_records
 from treemem.tasks.listops import ListOps
@@ -53,7 +53,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def answers_in(path: Path) -> list[dict[str, Any]]:
-    return [record.fields for record in read_records(path, text_fields=files.FIELDS)]
+    return [record.fields for record in read_records(path, text_fields=file_prediction.FIELDS)]
 
 
 def left_in(folder: Path) -> set[str]:
@@ -164,7 +164,7 @@ def test_a_header_may_stand_below_blank_lines_which_are_bad_records(tmp_path: Pa
         ("after.tsv", ["1\t2\t3", "label\ttree"], [1, 2]),
     ):
         (tmp_path / name).write_text("\n".join(lines))
-        entries = files._record_entries(str(tmp_path / name), "text", ListOps().reader)
+        entries = file_prediction._record_entries(str(tmp_path / name), "text", ListOps().reader)
         assert [entry.id for entry in entries] == ids
 
 
@@ -282,7 +282,9 @@ class Left(NamedTuple):
 
 def broken_off(predictor: TreePredictor, source: Path, output: Path, overwrite: bool = False) -> list[Left]:
     """What a run leaves beside ``output`` when it has begun, and when it has written each part; the last stays."""
-    run = files._Run(predictor, source, format_of(source.name, None), strict=False, progress=False, threshold=None)
+    run = file_prediction._Run(
+        predictor, source, format_of(source.name, None), strict=False, progress=False, threshold=None
+    )
     left: list[Left] = []
 
     class Noted(PartialOutput):
@@ -630,7 +632,7 @@ def test_a_file_is_read_as_it_is_needed(
             taken.append(record.line)
             yield record
 
-    monkeypatch.setattr(files, "read_records", counted)
+    monkeypatch.setattr(file_prediction, "read_records", counted)
     seen = []
     append = PartialOutput.append
 

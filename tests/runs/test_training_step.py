@@ -18,8 +18,8 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.networks.encoder_output import EncoderOutput
 from treemem.runs.fit import fit
-from treemem.runs.learner import Learner, detached
-from treemem.runs.trainer import FitResult
+from treemem.runs.training_loop import FitResult
+from treemem.runs.training_step import Learner, detached
 from treemem.schedule.tree_batch import TreeBatch
 
 NETWORK = NetworkConfig("Penalized", {"hidden_size": 3})
