@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from engine_parity import HAS_DGL, NO_DGL
 
 from treemem.errors import GraphError, ParseError
@@ -23,7 +24,8 @@ def test_sympy_and_nested_data_are_the_same_as_text() -> None:
     sympy = pytest.importorskip("sympy")
     x, y = sympy.symbols("x y")
     nested = ["Equality", ["Add", "Symbol:var_0", ["sin", "Symbol:var_1"]], "Integer:2"]
-    forms = [EQUATION, parse_equation(EQUATION), sympy.Eq(sympy.Add(x, sympy.sin(y), evaluate=False), 2), nested]
+    symbols = sympy.Eq(sympy.Add(x, sympy.sin(y), evaluate=False), 2)
+    forms = [EQUATION, parse_equation(EQUATION), symbols, nested, {"label": nested[0], "children": nested[1:]}]
     probabilities = MODEL.predict(forms)
     np.testing.assert_allclose(probabilities, probabilities[0])
     assert len({answer["probability"] for answer in TreePredictor(MODEL).predict(forms)}) == 1
@@ -38,10 +40,14 @@ def test_a_graph_of_both_sides_is_an_equation() -> None:
     from treemem.dgl_import import import_dgl
 
     sides = parse_equation(EQUATION).children
-    graph = import_dgl().batch([side.to_dgl(TASK.vocabulary.labels) for side in sides])
+    dgl = import_dgl()
+    graph = dgl.batch([side.to_dgl(TASK.vocabulary.labels) for side in sides])
+    cycle = dgl.graph(([0, 1], [1, 0]))
+    cycle.ndata["label"] = torch.zeros(2, dtype=torch.int64)
     np.testing.assert_allclose(*MODEL.predict([EQUATION, graph]))
-    first, second = TreePredictor(MODEL).predict([EQUATION, graph])
+    first, second, bad = TreePredictor(MODEL).predict([EQUATION, graph, cycle])
     assert first["probability"] == pytest.approx(second["probability"])
+    assert "line 3: a cycle of 2 nodes" in bad["error"]
 
 
 def test_a_data_frame_gives_answers_with_its_index() -> None:
