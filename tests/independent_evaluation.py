@@ -31,7 +31,7 @@ def value_of(tree: Tree, variables: list[complex]) -> complex:
     done: list[complex] = []
     for node in tree.postorder():
         first = len(done) - node.arity
-        done[first:] = [_apply(node.label, done[first:], variables)]
+        done[first:] = [_apply(node.label, done[first:], variables) if node.value is None else complex(node.value)]
     return done.pop()
 
 
