@@ -423,7 +423,9 @@ def _record_trees(part: Part, row: str, within: Forest, beyond: Forest, runs: Pa
     most = inside.group[inside.part("train")].max()
     per_example = len(within) // len(inside)
     tested = within[np.repeat(inside.split == SPLITS.index("test"), per_example)]
-    examples = task.examples(together([tested[: _SENTENCES * per_example], beyond[: _SENTENCES * per_example]]))
+    some = together([tested[: _SENTENCES * per_example], beyond[: _SENTENCES * per_example]])
+    all_tested = {**some.tree_data, "split": np.full(len(some), "test")}  # sets beyond training have no split
+    examples = task.examples(some.with_data(node_data=some.node_data, tree_data=all_tested))
     there = {f"seed {seed_of_record(each)}": each for each in done if (part.folder(runs) / each["run"]).exists()}
     found = {name: found_trees(recorded_model(part.folder(runs), each), examples) for name, each in there.items()}
     groups = tree_scores(found, examples, lambda group: np.where(group > most, BEYOND, "test"))
