@@ -269,7 +269,7 @@ def run_queue(entries: Sequence[Entry], places: Places, processes: int) -> dict[
         return _work(entries, places)
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe(duplex=False) for _ in range(processes)]
-    own = NETWORKS.registered()
+    own = NETWORKS.importable()
     workers = [context.Process(target=_work_beside, args=(entries, places, own, errors)) for _, errors in pipes]
     for worker, (_, errors) in zip(workers, pipes, strict=True):
         worker.start()

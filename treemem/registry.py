@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
+import pickle
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -52,6 +54,15 @@ class Registry(Generic[Found]):
     def registered(self) -> dict[str, str | Found]:
         """The names that were registered in this process, and what they stand for."""
         return dict(self._registered)
+
+    def importable(self) -> dict[str, str | Found]:
+        """Those of :meth:`registered` that another process can import: no class of an interactive session."""
+        found = {}
+        for name, target in self._registered.items():
+            with contextlib.suppress(pickle.PicklingError, AttributeError):
+                pickle.dumps(target)
+                found[name] = target
+        return found
 
     def register(self, name: str, target: str | Found) -> None:
         """Add a class, or where to import it from (``"module:attribute"``), under a name.

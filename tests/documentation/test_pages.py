@@ -10,6 +10,7 @@ from documentation.page_blocks import DOCS, python_blocks, run_page
 from engine_parity import needs_dgl
 
 import treemem.runs
+from treemem.networks import NETWORKS
 from treemem.task import TASKS
 
 MODELS = [f"models/{path.name}" for path in sorted((DOCS / "models").glob("*.md")) if path.name != "index.md"]
@@ -26,7 +27,8 @@ OTHERS = [
 @pytest.fixture(autouse=True)
 def _in_a_folder_and_with_tasks_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(TASKS, "_registered", dict(TASKS._registered))
+    for registry in (TASKS, NETWORKS):
+        monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
 
 @pytest.mark.parametrize("page", [*MODELS, *OTHERS])

@@ -56,8 +56,10 @@ def test_a_folder_registers_itself_and_is_imported_when_it_is_asked_for(
     with pytest.raises(RecipeError, match="there is a thing 'First' already"):
         registry.register("First", dict)
     registry.register("Third", dict)
-    assert registry.registered() == {"Third": dict}
     assert registry.find("Third") is dict
+    registry.register("Fourth", type("Fourth", (), {}))  # as in a notebook
+    assert registry.registered().keys() == {"Third", "Fourth"}
+    assert registry.importable() == {"Third": dict}
 
 
 def test_an_unknown_name_lists_the_near_ones_or_all() -> None:

@@ -226,7 +226,7 @@ def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str
             yield job, _do(job)
         return
     others = set(multiprocessing.active_children())
-    context, own = multiprocessing.get_context("spawn"), NETWORKS.registered()
+    context, own = multiprocessing.get_context("spawn"), NETWORKS.importable()
     with ProcessPoolExecutor(processes, context, begin_worker, (own,)) as pool:
         futures = {pool.submit(_do, job): job for job in jobs}
         began = False
