@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -172,11 +173,17 @@ def _declared(options: type[Any]) -> dict[str, Any]:
 def checked_arguments(layer: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of a constructor after checking them by their declared types, as :func:`check_fields` does.
 
+    An option that may be set at any time is checked where it is set: it may have former names of its values.
+
     Raises:
         RecipeError: an argument has another type, or a value out of its range.
     """
     types = _declared_arguments(layer)
-    return {name: _checked(name, value, types[name]) if name in types else value for name, value in arguments.items()}
+    settable = {name for name in types if hasattr(inspect.getattr_static(layer, name, None), "__set__")}
+    return {
+        name: _checked(name, value, types[name]) if name in types and name not in settable else value
+        for name, value in arguments.items()
+    }
 
 
 @cache
