@@ -36,7 +36,7 @@ def fields_of(path: Path, **options: object) -> list[dict[str, object]]:
 
 @given(
     records=st.lists(
-        st.fixed_dictionaries({"id": st.integers(-9, 9), "text": st.text('xä,"\t\n \u2028', max_size=4)}), max_size=4
+        st.fixed_dictionaries({"id": st.integers(-9, 9), "text": st.text('xä,"\t\r\n \u2028', max_size=4)}), max_size=4
     ),
     suffix=st.sampled_from(["jsonl", "jsonl.gz", "ndjson", "parquet", "parquet.gz", "csv", "csv.gz"]),
 )
@@ -46,6 +46,8 @@ def test_records_come_back_as_they_were_and_those_of_csv_as_text(records: list[d
         assert write_records(path, iter(records), fields=["text", "id"]) == len(records)
         found = list(read_records(path))
     as_text = suffix.startswith("csv")
+    for record in records if as_text else ():
+        record["text"] = record["text"].replace("\r\n", "\n")  # an end of a line within a cell is read as one
     assert [record.fields for record in found] == [
         {**record, "id": str(record["id"])} if as_text else record for record in records
     ]

@@ -135,11 +135,13 @@ def _write_text(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields:
 def _write_csv(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: _Fields, types: _Types) -> None:
     text = io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
     table = csv.writer(text, lineterminator="\n")
+    quoted = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)  # the other leaves a lone "\r" as it is
     try:
         first = next(records, None)
         table.writerow(fields or first or ())
         for record in itertools.chain([] if first is None else [first], records):
-            table.writerow(record.values())
+            has_return = any(isinstance(cell, str) and "\r" in cell for cell in record.values())
+            (quoted if has_return else table).writerow(record.values())
     finally:
         text.detach()  # or it would close the stream, which may be standard output
 

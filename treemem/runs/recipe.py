@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from treemem.errors import RecipeError, near_names
 from treemem.model import weights_of
@@ -21,6 +22,9 @@ from treemem.runs.options import TrainingOptions
 from treemem.task import TASKS, Task, task_folder, task_folders
 from treemem.trees.source_text import shorten
 from treemem.type_words import type_words
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
 
 _logger = logging.getLogger(__name__)
 _Parsed = TypeVar("_Parsed")
@@ -278,19 +282,26 @@ def _declared_types(constructor: Callable[..., Any]) -> dict[str, Any]:
 
 def _read_value(declared: Any, value: Any, place: str) -> Any:
     """Return a value in its declared type: ``"1e-2"`` as a number, the version 2 as a text, a list as a tuple."""
-    from jsonargparse import ArgumentError, ArgumentParser
+    from jsonargparse import ArgumentError
 
     if type(value) is int and declared in (str, str | None):
         value = str(value)
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--value", type=declared)
     try:
         if value is None and declared is not Any and type(None) not in get_args(declared):  # jsonargparse takes it
             raise ValueError
-        return parser.parse_object({"value": copy.deepcopy(value)}).value
+        return _parser_of(declared).parse_object({"value": copy.deepcopy(value)}).value
     except (ArgumentError, TypeError, ValueError) as error:
         shown = shorten(str(value), _LONGEST_SHOWN)
         raise RecipeError(f"{place} must be {type_words(declared)}, not {shown}") from error
+
+
+@cache
+def _parser_of(declared: Any) -> ArgumentParser:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--value", type=declared)
+    return parser
 
 
 def _check_names(fields: Any, known: Iterable[str], place: str) -> None:
