@@ -1,7 +1,8 @@
 """The queue of long studies: what is done of each, what remains, and workers that run it, one thread each.
 
 ``queue.yaml`` lists the studies in order. A job is a run of a study, the measurements of a study whose runs are all
-recorded, or a row of the comparison ``learned``. The rows that the comparison names first come before all other jobs.
+recorded, or a row of the comparison ``learned``. Studies that are ``first``, and the
+rows that the comparison names first, come before all other jobs.
 A worker takes the first job that is neither done nor taken. It holds the job's lock while it runs it. So workers of
 several processes and machines can share a folder of runs, and a job of a killed worker is free again and resumes from
 its last checkpoint.
@@ -66,6 +67,7 @@ class Entry:
         data: the folder within that of the published files that the study calls ``{data}``.
         files: names of further files of the study to their places within the folder of the published files, or
             anywhere.
+        first: whether its jobs come before those of other studies.
         rows: of the comparison to run; empty: all.
         networks: names of registered networks that take part in the comparison.
     """
@@ -74,6 +76,7 @@ class Entry:
     hours: float
     data: str | None = None
     files: Mapping[str, str | Path] = field(default_factory=dict)
+    first: bool = False
     rows: Sequence[str] = ()
     networks: Sequence[str] = ()
 
@@ -89,7 +92,8 @@ class Entry:
         }
         if task == FOLDER.name:
             return _rows(name, self, places, folder, files)
-        return _runs(StudyFolder.find(task).study(name), places, folder, files)
+        jobs = _runs(StudyFolder.find(task).study(name), places, folder, files)
+        return [replace(job, is_first=self.first) for job in jobs]
 
 
 @dataclass(frozen=True)
