@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _LONGEST_FILES = (
     "runs/test_study.py", "runs/test_seed_records.py", "tasks/equation_verification/test_generator.py",
     "runs/test_data_parallel.py", "predict/test_shards.py", "runs/test_kill.py",
-    "networks/memories/test_controllers.py", "networks/test_sequence_networks.py",
+    "networks/memories/test_controllers.py", "engines/test_sequence_engines.py",
     "engines/test_saved_tensors.py",
     "examples/test_examples.py",
     "cli/test_help_examples.py", "contract/test_contract.py", "contract/test_tasks.py",
