@@ -36,8 +36,8 @@ class DataSets:
         self._study, self._folder, self._data = study, folder, data
         self._entries: dict[str, Any] = study.folder.shared.get("data", {})
         if study.recipe is not None:
-            own = {"options": study.base["data"], "task_options": study.base.get("task_options", {})}
-            self._entries = {**self._entries, "data": own}
+            of_recipe = {"options": study.base["data"], "task_options": study.base.get("task_options", {})}
+            self._entries = {**self._entries, "data": of_recipe}
         self._made: dict[str, Forest] = {}
 
     def find(self, name: str) -> Forest | None:
@@ -81,11 +81,11 @@ class DataSets:
         return self._file(self._entries[entry["from"]]) if "from" in entry else entry.get("file")
 
     def __getitem__(self, name: str) -> Forest:
-        found = self.find(name)
-        if found is None:
+        forest = self.find(name)
+        if forest is None:
             file = self._file(self._entries[name])
             raise RecipeError(f"the data set {name!r} needs a file of yours: give --files {file}=PATH")
-        return found
+        return forest
 
     def _kept(self, name: str, entry: Mapping[str, Any]) -> Forest:
         """Return a data set from the folder; make it if it is missing or has other options."""

@@ -53,7 +53,7 @@ def _git(root: Path, *words: str) -> str:
 def _cpu_name() -> str:
     place = Path("/proc/cpuinfo")
     if place.exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", place.read_text(errors="replace"), re.MULTILINE)
-        if found:
-            return found[1].strip()
+        model_name = re.search(r"^model name\s*:\s*(.+)$", place.read_text(errors="replace"), re.MULTILINE)
+        if model_name:
+            return model_name[1].strip()
     return platform.processor() or platform.machine()

@@ -46,10 +46,10 @@ def matched_width(task: Task, network: NetworkConfig, weights: int, *, tolerance
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle) < weights else (low, middle)
     nearest = min((low, high), key=lambda steps: abs(count(steps) - weights))
-    found = count(nearest)
-    if abs(found - weights) > tolerance * weights:
+    matched = count(nearest)
+    if abs(matched - weights) > tolerance * weights:
         raise RecipeError(
             f"no hidden size gives {network.network} within {tolerance:.0%} of {weights:,} weights; the nearest, "
-            f"{nearest * step}, gives {found:,}; choose another number of weights"
+            f"{nearest * step}, gives {matched:,}; choose another number of weights"
         )
     return at(nearest)

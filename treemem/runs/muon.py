@@ -85,9 +85,9 @@ class Muon(torch.optim.Optimizer):
             update = torch.lerp(gradient, momentum, group["momentum"])
             shape = -1, weight.shape[-2] // group["blocks"], weight.shape[-1]
             used = gradient.reshape(shape).flatten(1).any(1)[:, None, None]
-            found = orthogonalised(update.reshape(shape)) * used
+            direction = orthogonalised(update.reshape(shape)) * used
             weight.mul_(1 - group["lr"] * group["weight_decay"])
-            weight.sub_(found.reshape(weight.shape), alpha=group["lr"] * 0.2 * math.sqrt(max(found.shape[1:])))
+            weight.sub_(direction.reshape(weight.shape), alpha=group["lr"] * 0.2 * math.sqrt(max(direction.shape[1:])))
 
     def _step_of_others(self, weights: list[Tensor], gradients: list[Tensor], group: Mapping[str, Any]) -> None:
         for weight in weights:
@@ -115,13 +115,14 @@ def orthogonalised(matrices: Tensor) -> Tensor:
         matrices: ``[count, rows, columns]``.
     """
     tall = matrices.shape[1] > matrices.shape[2]
-    found = matrices.transpose(1, 2) if tall else matrices
-    found = found / torch.linalg.matrix_norm(found, keepdim=True).clamp(min=1e-7)
+    estimate = matrices.transpose(1, 2) if tall else matrices
+    estimate = estimate / torch.linalg.matrix_norm(estimate, keepdim=True).clamp(min=1e-7)
     first, third, fifth = _COEFFICIENTS
     for _ in range(_STEPS):
-        gram = found @ found.transpose(1, 2)
-        found = torch.baddbmm(found, torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth), found, beta=first)
-    return found.transpose(1, 2) if tall else found
+        gram = estimate @ estimate.transpose(1, 2)
+        polynomial = torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth)
+        estimate = torch.baddbmm(estimate, polynomial, estimate, beta=first)
+    return estimate.transpose(1, 2) if tall else estimate
 
 
 def hidden_matrices(module: nn.Module) -> dict[Parameter, int]:
@@ -133,15 +134,15 @@ def hidden_matrices(module: nn.Module) -> dict[Parameter, int]:
     embeddings and what is tied to them, biases and single vectors; nor are bilinear scores, convolutions and the
     matrices for the parent of downward cells.
     """
-    found: dict[Parameter, int] = {}
+    blocks: dict[Parameter, int] = {}
     embedded = {part.weight for part in module.modules() if isinstance(part, nn.Embedding)}
     for part in module.modules():
         if isinstance(part, (nn.Linear, StackedLinear)):
-            found[cast(Parameter, part.weight)] = 1
+            blocks[cast(Parameter, part.weight)] = 1
         elif isinstance(part, (nn.RNNBase, nn.RNNCellBase)):
             for name, weight in part.named_parameters(recurse=False):
                 if name.startswith(("weight_ih", "weight_hh")):
-                    found[weight] = len(weight) // part.hidden_size
+                    blocks[weight] = len(weight) // part.hidden_size
         elif isinstance(part, nn.MultiheadAttention) and part.in_proj_weight is not None:
-            found[part.in_proj_weight] = 3
-    return {weight: count for weight, count in found.items() if min(weight.shape[-2:]) > 1 and weight not in embedded}
+            blocks[part.in_proj_weight] = 3
+    return {weight: count for weight, count in blocks.items() if min(weight.shape[-2:]) > 1 and weight not in embedded}

@@ -157,14 +157,14 @@ class NetworkFolder:
         Raises:
             ParseError: a line is not a record.
         """
-        found = {}
+        records = {}
         defaults = {name: value for name, value in _plain(_DEFAULTS).items() if name in self.options}
         for record in read_study(self.path / ANSWERS, ["seed", "data", "right"]):
             recorded = {**defaults, **(record.get("options") or {})}  # it may be older than some options
             is_same = record["data"] == self.digest and recorded == self.options
             if is_same and record.get("scores") and RunFolder(seed_folder(self.path, record["seed"])).has_run():
-                found[int(record["seed"])] = record
-        return found
+                records[int(record["seed"])] = record
+        return records
 
     def runs(self, seeds: Sequence[int]) -> list[Path]:
         """Return the folders of seeds that are there."""

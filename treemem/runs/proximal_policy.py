@@ -38,8 +38,8 @@ class ProximalPolicy(PolicyGradient):
         """Return the optimiser of the composition and the head, and that of the parser."""
         encoder: Any = self.model.encoder
         of_policy = list(encoder.policy_parameters())
-        known = {id(each) for each in of_policy}
-        others = [each for each in self.model.parameters() if id(each) not in known]
+        known = {id(parameter) for parameter in of_policy}
+        others = [parameter for parameter in self.model.parameters() if id(parameter) not in known]
         rate = self.options.learning_rate * encoder.policy_rate
         return [
             self.optimizer(others, self.options),
@@ -90,10 +90,10 @@ class ProximalPolicy(PolicyGradient):
             cost: of the examples of this process.
         """
         sums = {"cost": cost.sum(), "square": cost.square().sum()}
-        found = self.summed({name: SumCount(each, float(len(cost))) for name, each in sums.items()})
-        count = float(found["cost"].count)
+        totals = self.summed({name: SumCount(total, float(len(cost))) for name, total in sums.items()})
+        count = float(totals["cost"].count)
         if count > 1:
-            spread = float(found["square"].sum) - float(found["cost"].sum) ** 2 / count
+            spread = float(totals["square"].sum) - float(totals["cost"].sum) ** 2 / count
             self.variance += _UPDATE * (spread / (count - 1) - self.variance)
         return cost / max(1.0, self.variance**0.5)
 
@@ -108,7 +108,7 @@ class ProximalPolicy(PolicyGradient):
 
     def _loss(self, log_ratio: Tensor, entropy: Tensor, cost: Tensor) -> SumCount:
         encoder: Any = self.model.encoder
-        of_examples = [each.view(len(cost), -1) for each in (log_ratio, entropy)]
+        of_examples = [values.view(len(cost), -1) for values in (log_ratio, entropy)]
         return policy_loss(
             of_examples[0].sum(1), of_examples[1].mean(1), cost, encoder.ratio_clip, encoder.entropy_weight
         )

@@ -107,10 +107,9 @@ class _Page:
 
     def figure(self, network: str, split: str, metric: str = "accuracy") -> PublishedFigure | None:
         """Return a published figure of the task, or None."""
-        key = (network, split, metric)
-        return next(
-            (each for each in self._folder.task.published if (each.network, each.split, each.metric) == key), None
-        )
+        figures = reversed(self._folder.task.published)  # the first of equal ones counts
+        by_key = {(figure.network, figure.split, figure.metric): figure for figure in figures}
+        return by_key.get((network, split, metric))
 
     def plot(self, suffix: str, scores: Mapping[str, Sequence[Score]], *published: Any, **options: Any) -> str:
         """Draw accuracies by group. Return the file name."""
@@ -146,10 +145,11 @@ class _Page:
     def trees(self, rows: Mapping[str, Records], measurement: str) -> Records:
         """Return the records of induced trees that belong to these runs' weights."""
         weights = {name: {f"seed {seed_of_record(run)}": run["weights"] for run in runs} for name, runs in rows.items()}
-        return [each for each in self.records(measurement) if each["weights"] == weights.get(each["network"])]
+        return [record for record in self.records(measurement) if record["weights"] == weights.get(record["network"])]
 
     def tree_pages(self, study: str, trees: Records) -> str:
         """Return links to the existing pages of trees of a study."""
-        pages = {each["network"]: tree_page_name(self._folder.task.name, study, each["network"]) for each in trees}
+        networks = [record["network"] for record in trees]
+        pages = {network: tree_page_name(self._folder.task.name, study, network) for network in networks}
         there = {name: page for name, page in pages.items() if self._page.with_name(page).exists()}
         return ", ".join(f"[{name}]({page})" for name, page in there.items())

@@ -118,11 +118,11 @@ def check_same_training(terms: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         RecipeError: the message names what differs in the first such process.
     """
-    for rank, own in enumerate(terms):
+    for rank, of_process in enumerate(terms):
         different = [
-            "data" if name == "data" else f"{name} ({terms[0][name]!r:.100} and {own[name]!r:.100})"
-            for name in own
-            if own[name] != terms[0][name]
+            "data" if name == "data" else f"{name} ({terms[0][name]!r:.100} and {of_process[name]!r:.100})"
+            for name in of_process
+            if of_process[name] != terms[0][name]
         ]
         if different:
             raise RecipeError(

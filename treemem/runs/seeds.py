@@ -97,5 +97,5 @@ def seed_folder(output: str | Path, seed: int) -> Path:
 
 def seed_of(run: Path) -> int | None:
     """Return the seed of a folder of :func:`seed_folder`; None for any other folder."""
-    found = re.fullmatch(r"seed-(\d+)", run.name)
-    return None if found is None else int(found[1])
+    match = re.fullmatch(r"seed-(\d+)", run.name)
+    return None if match is None else int(match[1])

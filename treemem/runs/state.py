@@ -156,8 +156,8 @@ class RunState:
     def _saved(self) -> tuple[dict[str, Any], dict[str, Tensor], list[dict[str, Any]]] | None:
         """Return training state, weights and records of the last whole checkpoint; None for a new run."""
         self.folder.drop_damaged()
-        found = self.folder.find("last", with_training_state=True)
-        return None if found is None else checkpoint.training_state_of(found[2], found[1])
+        last = self.folder.find("last", with_training_state=True)
+        return None if last is None else checkpoint.training_state_of(last[2], last[1])
 
     def _restore(self, state: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         progress, rank = self.progress, self.processes.rank
@@ -168,15 +168,15 @@ class RunState:
             self.model.load_state_dict(state["weights"])
             self.average.load_state_dict(state["average"])
         self.learner.load_state_dict(state["learner"])
-        each = state["processes"]
-        if len(each) != self.processes.count:
-            self.tell("%d processes trained until here, %d go on", len(each), self.processes.count)
-        if rank < len(each):
-            random = each[rank]["random"]
+        of_processes = state["processes"]
+        if len(of_processes) != self.processes.count:
+            self.tell("%d processes trained until here, %d go on", len(of_processes), self.processes.count)
+        if rank < len(of_processes):
+            random = of_processes[rank]["random"]
             torch.set_rng_state(random["cpu"])
             if self.device.type == "cuda" and "cuda" in random:
                 torch.cuda.set_rng_state(random["cuda"], self.device)
-            self.learner.state = each[rank]["state"]
+            self.learner.state = of_processes[rank]["state"]
         else:
             _seed_generators(self.options.seed, rank, progress.epoch, progress.step)
 
@@ -185,8 +185,8 @@ class RunState:
         progress = self.progress
 
         def epoch_of_best() -> int:
-            found = None if self.folder.number_of("best") is None else self.folder.find("best")
-            return 0 if found is None else len(checkpoint.records_of(found[2], found[1]))
+            best = None if self.folder.number_of("best") is None else self.folder.find("best")
+            return 0 if best is None else len(checkpoint.records_of(best[2], best[1]))
 
         epoch = self.processes.in_first(epoch_of_best)
         if epoch != progress.best_epoch:
@@ -241,7 +241,7 @@ class RunState:
                 tasks = {task.name: type(task)}
                 best = checkpoint.load(self.folder.path, device=self.device, networks=networks, tasks=tasks)
         if self.processes.count > 1:
-            weights = {name: each.cpu() for name, each in best.state_dict().items()}
+            weights = {name: weight.cpu() for name, weight in best.state_dict().items()}
             weights, temperature = self.processes.in_first(lambda: (weights, best.temperature))
             best.load_state_dict(weights)
             best.temperature = temperature

@@ -226,8 +226,8 @@ def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str
             yield job, _do(job)
         return
     others = set(multiprocessing.active_children())
-    context, own = multiprocessing.get_context("spawn"), NETWORKS.importable()
-    with ProcessPoolExecutor(processes, context, begin_worker, (own,)) as pool:
+    context, to_send = multiprocessing.get_context("spawn"), NETWORKS.importable()
+    with ProcessPoolExecutor(processes, context, begin_worker, (to_send,)) as pool:
         futures = {pool.submit(_do, job): job for job in jobs}
         began = False
         try:
@@ -286,7 +286,7 @@ def _record(job: _Job) -> dict[str, Any]:
     parts: dict[str, tuple[Forest, str | None]] = {split: (forest, split) for split in job.splits}
     parts |= {name: (other, None) for name, other in files.items()}
     for name, (data, split) in parts.items():
-        found = evaluate(
+        evaluation = evaluate(
             result.model,
             data,
             split=split,
@@ -294,11 +294,11 @@ def _record(job: _Job) -> dict[str, Any]:
             threads=run.training.threads,
             progress=False,
         )
-        scores[name] = score_columns(found.scores, task.group)
-        if name != "train" and found.correct is not None:
-            right[name] = packed_answers(found.correct)
-        if found.labels is not None:
-            odds[name] = OddsCount.of(found.predicted, found.labels).to_lists()
+        scores[name] = score_columns(evaluation.scores, task.group)
+        if name != "train" and evaluation.correct is not None:
+            right[name] = packed_answers(evaluation.correct)
+        if evaluation.labels is not None:
+            odds[name] = OddsCount.of(evaluation.predicted, evaluation.labels).to_lists()
     return {
         "run": run.name,
         "row": run.row,
@@ -374,8 +374,8 @@ def _check_names(
 
 def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as they are read from a record, with lists instead of tuples."""
-    found: dict[str, Any] = json.loads(json.dumps(options, default=repr))  # a default may be of any type
-    return found
+    as_read: dict[str, Any] = json.loads(json.dumps(options, default=repr))  # a default may be of any type
+    return as_read
 
 
 def check_same(
@@ -418,8 +418,8 @@ def changed_parts(run: StudyRun, task: Task, data_hash: str, record: Mapping[str
 
 def _defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
     """Return the default values of the parameters of a class or function."""
-    parameters = inspect.signature(made).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    parameters = inspect.signature(made).parameters.items()
+    return {name: part.default for name, part in parameters if part.default is not inspect.Parameter.empty}
 
 
 def network_options(network: Mapping[str, Any]) -> dict[str, Any]:

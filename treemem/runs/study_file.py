@@ -81,15 +81,15 @@ class StudyFolder:
             near = near_names(name, self.studies) or f"; there are {', '.join(self.studies)}"
             raise RecipeError(f"{self.name} has no study {name!r}{near}")
         path = self.path / "studies" / f"{name}.yaml"
-        fields = _read(path, [each.name for each in dataclasses.fields(Study)][2:])
+        fields = _read(path, [part.name for part in dataclasses.fields(Study)][2:])
         return Study(self, name, **fields)
 
     def function(self, target: str) -> Callable[..., Any]:
         """Return the function ``"module:name"``; the module is relative to the task's package, or a full name."""
         module, _, name = target.partition(":")
         full = module if module.startswith("treemem.") or not self.package else f"{self.package}.{module}"
-        found: Callable[..., Any] = getattr(importlib.import_module(full), name)
-        return found
+        function: Callable[..., Any] = getattr(importlib.import_module(full), name)
+        return function
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Study:
         """
         if not self.networks and self.recipe is None:
             return []
-        found: list[tuple[int, StudyRun]] = []
+        placed: list[tuple[int, StudyRun]] = []
         row = self.row or ("{network}, {variant}" if self.variants else "{network}")
         for variant, changes in (self.variants or {"": {}}).items():
             try:
@@ -178,8 +178,8 @@ class Study:
                     data = changes.get("data", self.data)
                     name = self._filled("run", self.run, names)
                     run = StudyRun(name, str(names["row"]), config, training, data, task)
-                    found.append((place, run))
-        return [run for _, run in sorted(found, key=lambda each: each[0])]
+                    placed.append((place, run))
+        return [run for _, run in sorted(placed, key=lambda pair: pair[0])]
 
     def _filled(self, field_name: str, text: str, names: Mapping[str, Any]) -> str:
         try:

@@ -123,8 +123,8 @@ def _measure(done: StudyResults, path: Path, fields: Mapping[str, Any]) -> None:
     before = read_study(path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-    found: Iterator[dict[str, Any]] = done.study.folder.function(fields["function"])(done, before, **arguments)
-    for record in found:
+    measured: Iterator[dict[str, Any]] = done.study.folder.function(fields["function"])(done, before, **arguments)
+    for record in measured:
         with locked(path.with_suffix("")):  # the lock of the file itself is for its writer
-            records = {next(iter(each.values())): each for each in [*read_study(path), record]}
+            records = {next(iter(known.values())): known for known in [*read_study(path), record]}
             write_records(path, of_one_form(list(records.values())))

@@ -27,22 +27,22 @@ def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str
     """
     if not Path(results).exists():
         return []
-    found = []
+    records = []
     for record in read_records(results):
         missing = [field for field in fields if record.fields.get(field) is None]
         if missing:
             problem = f"this record has no {' and no '.join(missing)}"
             raise ParseError(problem, expected="a record of this study", line=record.line, source=str(results))
-        found.append(record.fields)
-    return found
+        records.append(record.fields)
+    return records
 
 
 def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:
     """Return the scores of a recorded run on a split or file, by group and last for all."""
-    found = record["scores"][part]
-    if isinstance(found, list):  # as records were at first, a row for each score
-        return [row_score(row, row_group(found[-1])) for row in found]
-    return column_scores(found)
+    scores = record["scores"][part]
+    if isinstance(scores, list):  # as records were at first, a row for each score
+        return [row_score(row, row_group(scores[-1])) for row in scores]
+    return column_scores(scores)
 
 
 def packed_answers(right: NDArray[np.bool_]) -> list[Any]:

@@ -351,24 +351,24 @@ def without_test(forest: Forest) -> Forest:
 
 def _run(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
     """Train a trial and return its record."""
-    found: dict[str, Any] = dict.fromkeys((sweep.judged_by, "best_epoch", "epochs", "seconds", "error"))
+    fields: dict[str, Any] = dict.fromkeys((sweep.judged_by, "best_epoch", "epochs", "seconds", "error"))
     if sweep.seeds:
-        found |= {"seeds": list(sweep.seeds), "by_seed": None}
+        fields |= {"seeds": list(sweep.seeds), "by_seed": None}
     try:
         results = _results(sweep, trial, forest, folder)
     except (DivergedError, CellError) as error:
         _logger.warning("this trial came to nothing: %s", error)
-        found["error"] = str(error)
+        fields["error"] = str(error)
     else:
         metrics: list[Any] = [result.records[result.best_epoch - 1][sweep.judged_by] for result in results]
         best_epochs, epochs = [result.best_epoch for result in results], [len(result.records) for result in results]
-        found[sweep.judged_by] = sum(metrics) / len(metrics)
-        found["best_epoch"], found["epochs"] = (best_epochs, epochs) if sweep.seeds else (best_epochs[0], epochs[0])
-        found["seconds"] = sum(epoch["seconds"] for result in results for epoch in result.records)
+        fields[sweep.judged_by] = sum(metrics) / len(metrics)
+        fields["best_epoch"], fields["epochs"] = (best_epochs, epochs) if sweep.seeds else (best_epochs[0], epochs[0])
+        fields["seconds"] = sum(epoch["seconds"] for result in results for epoch in result.records)
         if sweep.seeds:
-            found["by_seed"] = metrics
+            fields["by_seed"] = metrics
     about = {"trial": trial.number, "network": sweep.network, "overrides": trial.values}
-    return {**about, **found, "recipe": trial.digest}
+    return {**about, **fields, "recipe": trial.digest}
 
 
 def _results(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> list[FitResult]:

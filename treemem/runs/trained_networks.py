@@ -88,7 +88,7 @@ def task_of(network: TrainedNetwork) -> Task | None:
 
 def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:
     """Return the recorded answers of a network and the hash of their data; nothing if its weights have changed."""
-    records = [each for each in read_study(folder / ANSWERS, ["seed", "data", "right"]) if each["right"]]
+    records = [record for record in read_study(folder / ANSWERS, ["seed", "data", "right"]) if record["right"]]
     for record in records:
         run = seed_folder(folder, record["seed"])
         if RunFolder(run).has_run() and record.get("weights") != weights_digest(checkpoint.load(run)):

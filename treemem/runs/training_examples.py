@@ -34,9 +34,9 @@ def unseen_labels(
     """
     if not isinstance(examples, Examples):
         return (), ()
-    forest, each = examples.forest, examples.trees_per_example
+    forest, per_example = examples.forest, examples.trees_per_example
     is_used = np.zeros(len(forest), bool)
-    is_used.reshape(-1, each)[train_ids] = True
+    is_used.reshape(-1, per_example)[train_ids] = True
     of_nodes = np.repeat(is_used, np.diff(forest.begin))
     pairs, _ = label_arity_pairs(forest.labels, forest.label[of_nodes], forest.arity[of_nodes])
     functions = {(forest.labels[label], arity) for label, arity in pairs}

@@ -380,7 +380,7 @@ class Trainer:
         value = self.evaluate(record)
         for plateau in self.plateaus:
             plateau.step(value)
-        before = [each[self.monitored] for each in progress.records if self.monitored in each]
+        before = [record[self.monitored] for record in progress.records if self.monitored in record]
         if self.state.average is None and average_is_due(value, before, options.average_after, self.monitor):
             self.state.begin_average()
             self.state.tell("averaging the weights from epoch %d on", progress.epoch + 1)
@@ -400,8 +400,8 @@ class Trainer:
         whole = loader.plan()
         with self.processes.agreeing():
             parts = [self.processes.part(places) for places in whole]
-            own = model.outputs_of(self.examples, loader, plan=parts)
-        kept = _merged(self.processes.gathered((parts, own)))
+            outputs = model.outputs_of(self.examples, loader, plan=parts)
+        kept = _merged(self.processes.gathered((parts, outputs)))
         targets = self.examples.targets_of(self.validation_ids)
         scores = model.task.scores(kept, targets, loader.group)
         self.validated = kept, targets
@@ -436,7 +436,7 @@ class Trainer:
 
 def _merged(parts: Sequence[tuple[list[NDArray[np.int64]], Any]]) -> Any:
     """Return the outputs of several processes in the order of the examples."""
-    places = np.concatenate([place for own, _ in parts for place in own] or [np.empty(0, np.int64)])
+    places = np.concatenate([place for of_process, _ in parts for place in of_process] or [np.empty(0, np.int64)])
     order = np.argsort(places, kind="stable")
     if isinstance(parts[0][1], list):
         items = [item for _, kept in parts for item in kept]

@@ -125,8 +125,8 @@ class Learner:
             RecipeError: the options or the head weight an auxiliary loss that is not among them.
         """
         chosen = self.optimizers[optimizer]
-        for each in self.optimizers:  # gradients that are left would be summed over the processes again
-            each.zero_grad()
+        for one in self.optimizers:  # gradients that are left would be summed over the processes again
+            one.zero_grad()
         total = self.summed(losses)
         weights = {MAIN_LOSS: 1.0}
         for part in (self.model.encoder, self.model.head):
@@ -156,11 +156,13 @@ class Learner:
         """Return sums and counts over all processes, by name. Waits for all processes."""
         if self.processes.count == 1:
             return dict(losses)
-        own = {name: (float(loss.sum.detach()), float(loss.count)) for name, loss in losses.items()}
-        found: dict[str, SumCount] = {}
-        for name, (total, count) in (pair for each in self.processes.gathered(own) for pair in each.items()):
-            found[name] = found.get(name, SumCount.zero()) + SumCount(torch.tensor(total, dtype=torch.float64), count)
-        return found
+        of_this = {name: (float(loss.sum.detach()), float(loss.count)) for name, loss in losses.items()}
+        totals: dict[str, SumCount] = {}
+        for of_process in self.processes.gathered(of_this):
+            for name, (total, count) in of_process.items():
+                summand = SumCount(torch.tensor(total, dtype=torch.float64), count)
+                totals[name] = totals.get(name, SumCount.zero()) + summand
+        return totals
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for :meth:`load_state_dict`: the optimisers. Subclasses add theirs, such as a baseline."""
@@ -190,6 +192,6 @@ def learner_of(model: Model) -> type[Learner]:
     named = getattr(model.encoder, "learner", None) or model.task.learner
     if isinstance(named, str):
         module, _, attribute = named.partition(":")
-        found: type[Learner] = getattr(importlib.import_module(module), attribute)
-        return found
+        learner_class: type[Learner] = getattr(importlib.import_module(module), attribute)
+        return learner_class
     return Learner if named is None else named
