@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import docstring_parser
 
@@ -18,6 +18,7 @@ from treemem.checkpoint import pretrained_names
 from treemem.explore.tables import markdown_table
 from treemem.runs.recipe import recipe_names
 from treemem.task import TASKS, Task
+from treemem.type_words import type_words
 
 _WIDTH = 100
 _MORE = "treemem tasks describe TASK: its networks, options, fields of files and published figures."
@@ -99,19 +100,16 @@ def _options(owner: Callable[..., Any]) -> list[str]:
             for name in param.arg_name.split(","):
                 meanings[name.strip()] = _plain(param.description or "")
     lines = []
+    types = get_type_hints(owner)
     for part in dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ():
         if not part.repr:
             continue
         default = part.default if part.default is not dataclasses.MISSING else None
         if part.default_factory is not dataclasses.MISSING:
             default = part.default_factory()
-        line = f"{part.name} ({_type_name(part.type)}, default {json.dumps(default)})"
+        line = f"{part.name} ({type_words(types[part.name])}, default {json.dumps(default)})"
         lines.append(f"{line}: {meanings[part.name]}" if meanings.get(part.name) else line)
     return lines
-
-
-def _type_name(declared: Any) -> str:
-    return inspect.formatannotation(declared) if isinstance(declared, type) else str(declared)
 
 
 def _published(task: type[Task]) -> list[str]:
