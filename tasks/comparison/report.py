@@ -157,10 +157,13 @@ def trial_rows(page: Any, part: Part) -> str:
 
 
 def trees_of(page: Any, part: Part, rows: Mapping[str, Records]) -> Records:
-    """Return the records of induced trees that belong to the weights of the rows' runs."""
+    """Return the records of induced trees that belong to the weights of the rows' runs, or of some of them."""
     found = []
     for row, runs in rows.items():
         weights = {f"seed {seed_of_record(run)}": run["weights"] for run in runs}
         recorded = page.records(f"{part.title}/{part.stem_of(row)}-trees")
-        found += [each for each in recorded if each["weights"].items() <= weights.items()]
+        for record in recorded:
+            if record["weights"].items() <= weights.items():
+                some = "" if record["weights"] == weights else f" ({len(record['weights'])} of {len(runs)} seeds)"
+                found.append({**record, "network": row + some})
     return found

@@ -3,11 +3,13 @@ from __future__ import annotations
 import dataclasses
 import runpy
 import sys
+from typing import get_type_hints
 
 import pytest
 
 from treemem.cli import main
 from treemem.task import TASKS
+from treemem.type_words import type_words
 
 
 def test_every_task_is_listed_with_recipes_and_trained_models(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,10 +53,11 @@ def test_every_option_of_a_tasks_data_is_described_with_its_default(
     for network in task.networks:
         assert f"{network}: " in printed
     for owner in (task, task.data_options):
+        types = get_type_hints(owner)
         for part in dataclasses.fields(owner):  # type: ignore[arg-type]
-            assert f"{part.name} ({part.type}, default " in printed
-            said = printed.split(f"{part.name} ({part.type}, default ")[1].split("): ")
-            assert len(said) > 1, f"{part.name} is not documented"
+            described = f"{part.name} ({type_words(types[part.name])}, default "
+            assert described in printed
+            assert len(printed.split(described)[1].split("): ")) > 1, f"{part.name} is not documented"
     for figure in task.published:
         assert figure.network in printed
         assert figure.source in printed
