@@ -221,6 +221,8 @@ def _checked(name: str, value: Any, declared: Any, or_none: str = "") -> Any:
     if declared is bool:
         return checked_flag(name, value)
     if origin is dict:
+        if not isinstance(value, Mapping):
+            raise RecipeError(f"{name} must be names and numbers, not {_shown(value)}")
         return {key: _checked(f"{name}.{key}", part, parts[1]) for key, part in value.items()}
     if origin is not Annotated:
         return value
@@ -228,7 +230,10 @@ def _checked(name: str, value: Any, declared: Any, or_none: str = "") -> Any:
     if not isinstance(value, Integral if kind is int else Real):
         number = "a whole number" if kind is int else "a number"
         raise RecipeError(f"{name} must be {number}{or_none}, not {_shown(value)}")
-    plain = kind(value)
+    try:
+        plain = kind(value)
+    except OverflowError as error:
+        raise RecipeError(f"{name} is too large for a number: {_shown(value)}") from error
     for allowed in ranges:
         if problem := allowed.problem(plain):
             raise RecipeError(f"{name} must be {problem}, not {_shown(value)}")

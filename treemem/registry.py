@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import pickle
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -58,7 +59,10 @@ class Registry(Generic[Found]):
     def importable(self) -> dict[str, str | Found]:
         """Those of :meth:`registered` that another process can import: no class of an interactive session."""
         found = {}
+        is_script = hasattr(sys.modules["__main__"], "__file__")
         for name, target in self._registered.items():
+            if getattr(target, "__module__", "") == "__main__" and not is_script:
+                continue
             with contextlib.suppress(pickle.PicklingError, AttributeError):
                 pickle.dumps(target)
                 found[name] = target

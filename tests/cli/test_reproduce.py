@@ -34,6 +34,7 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
         (["listops", "--results", "none"], "no records in none; name studies of listops to run: beam_trees, "),
         (["comparison", "--networks", "LSTM"], "LSTM is for runs; name the study too, learned"),
         (["comparison", "smal"], "comparison has no study 'smal'; there are learned, learned-listops"),
+        (["comparison", "learned", "--processes", "0"], "--processes must be at least 1, not 0"),
         (["claims", "small"], "claims has no studies; leave out small"),
         (["comparison", "learned", "--networks", "LSTN"], "no network 'LSTN'; did you mean LSTM"),
         (["comparison", "learned-logic", "--files", f"published_dev={__file__}"], "called 'published_dev'"),

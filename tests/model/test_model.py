@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,13 @@ def test_a_folder_registers_itself_and_is_imported_when_it_is_asked_for(
     assert registry.find("Third") is dict
     registry.register("Fourth", type("Fourth", (), {}))  # as in a notebook
     assert registry.registered().keys() == {"Third", "Fourth"}
+    assert registry.importable() == {"Third": dict}
+    mine = type("Mine", (), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "Mine", mine, raising=False)
+    registry.register("Mine", mine)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
+    assert registry.importable() == {"Third": dict, "Mine": mine}
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")  # as in a notebook
     assert registry.importable() == {"Third": dict}
 
 

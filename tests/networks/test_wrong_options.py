@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from tree_strategies import VOCABULARY
 
@@ -195,3 +197,9 @@ def test_a_wrong_option_of_a_head_is_named(head: Any, options: dict[str, Any], m
     needed = {EqualityHead: (), NumberDecoder: ("hidden_size",)}.get(head, ("hidden_size", "num_classes"))
     with pytest.raises(RecipeError, match=message):
         head(**{**dict.fromkeys(needed, 4), **options})
+
+
+def test_numbers_of_other_kinds_become_those_of_python() -> None:
+    layer = LSTM(8, VOCABULARY, embedding_bound=np.uint8(1), input_dropout=Fraction(1, 2))
+    assert (type(layer.embedding_bound), layer.input_dropout, layer.options["embedding_bound"]) == (float, 0.5, 1.0)
+    assert type(DIORA(8, VOCABULARY, negatives=np.int64(2)).negatives) is int

@@ -44,6 +44,8 @@ def test_records_come_back_as_they_were_and_those_of_csv_as_text(records: list[d
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"records.{suffix}"
         assert write_records(path, iter(records), fields=["text", "id"]) == len(records)
+        assert write_records(path.with_name(f"header.{suffix}"), [{"a\rb": "1", "c": "2"}]) == 1
+        assert fields_of(path.with_name(f"header.{suffix}")) == [{"a\rb": "1", "c": "2"}]
         found = list(read_records(path))
     as_text = suffix.startswith("csv")
     for record in records if as_text else ():

@@ -176,7 +176,8 @@ def test_while_a_seed_is_in_training_another_with_other_options_is_refused(
 def test_a_damaged_recipe_is_named_and_may_be_deleted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command("--networks", "sum", "--seeds", "1")) == 0
     recipe = folder / "run" / "sum" / "recipe.yaml"
-    for content in ("task: [", "[1, 2]", "", "task: more_x"):
+    whole = "task: more_x\ntask_options: {}\nnetworks: {}\ntraining: {}\nseeds: 3\n"
+    for content in ("task: [", "[1, 2]", "", "task: more_x", whole):
         recipe.write_text(content)
         assert main(command("--networks", "sum", "--seeds", "2")) == 2
         assert "run/sum/recipe.yaml is damaged" in capsys.readouterr().err

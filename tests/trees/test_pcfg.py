@@ -58,6 +58,26 @@ def test_sentences_do_not_underflow_however_rare() -> None:
     assert rare.log_probability([*["(", "x", ")"] * 30, "x"]) == pytest.approx(expected)
 
 
+def test_symbols_of_one_span_may_differ_by_any_factor() -> None:
+    rules = {
+        "S": [(1, ["A", "x"]), (1, ["B", "y"])],
+        "A": [(0.5, ["a", "A"]), (0.5, ["a"])],
+        "B": [(0.001, ["a", "B"]), (0.499, ["c", "B"]), (0.5, ["a"])],
+    }
+    expected = 2 * math.log(0.5) + 129 * math.log(0.001)
+    assert Grammar(rules).log_probability([*["a"] * 130, "y"]) == pytest.approx(expected)
+    rare = Grammar({"S": [(1, ["a", "T"])], "T": [(1e-200, ["a", "T"]), (1, ["b"])]})
+    assert rare.log_probability(list("aaab")) == pytest.approx(2 * math.log(1e-200))
+
+
+def test_more_derivations_than_numbers_count_exactly_are_refused() -> None:
+    grammar = Grammar({"S": [(0.4, ["S", "S"]), (0.6, ["a"])]})
+    assert grammar.num_derivations(["a"] * 25) == 1289904147324
+    for count in (40, 550):
+        with pytest.raises(RecipeError, match=r"more than 2\^53 derivations"):
+            grammar.num_derivations(["a"] * count)
+
+
 def test_entropy_and_length_are_the_means_over_sentences() -> None:
     grammar = Grammar(NESTED)
     # S has 1 rule of 4 parts with 2 words and 2 S, by weight 1/4: H = H(1/4, 1/2, 1/4) + H(T) / 4 + 2 H / 4

@@ -45,6 +45,8 @@ def _run(options: Namespace) -> None:
     from treemem.tasks.comparison.comparison import FOLDER, chosen_parts
     from treemem.tasks.queue import Places, entries_of_rows, read_queue, run_queue
 
+    if options.processes < 1:
+        raise UsageError(f"--processes must be at least 1, not {options.processes}")
     folders = {named.name: named for named in (FOLDER, CLAIMS)}
     folder = folders[options.task] if options.task in folders else StudyFolder.find(options.task)
     results = Path(options.results or Path("docs/results", "" if folder is CLAIMS else folder.page))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
@@ -33,6 +34,8 @@ class RecordedOptions:
             options: of further base classes.
         """
         super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]
         _, *parameters = inspect.signature(cls.__init__).parameters.values()
         named = {item.name: item for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)}
         if len(named) < len(parameters):
@@ -78,6 +81,19 @@ class SettableOption(Generic[Value]):
 
     def __set__(self, layer: RecordedOptions, value: Value) -> None:
         layer.options[self._name] = self._check(self._name, value)
+
+
+def _checking(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that gets its arguments as their declared types say."""
+    signature = inspect.signature(constructor)
+
+    @functools.wraps(constructor)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind_partial(self, *args, **kwargs)
+        bound.arguments.update(checked_arguments(type(self), bound.arguments))
+        constructor(*bound.args, **bound.kwargs)
+
+    return checked
 
 
 def _plain(value: object) -> object:

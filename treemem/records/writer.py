@@ -10,7 +10,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -136,12 +136,16 @@ def _write_csv(stream: IO[bytes], records: Iterator[Mapping[str, Any]], fields: 
     text = io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="", write_through=True)
     table = csv.writer(text, lineterminator="\n")
     quoted = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)  # the other leaves a lone "\r" as it is
+
+    def write(cells: Collection[Any]) -> None:
+        has_return = any(isinstance(cell, str) and "\r" in cell for cell in cells)
+        (quoted if has_return else table).writerow(cells)
+
     try:
         first = next(records, None)
-        table.writerow(fields or first or ())
+        write(fields or list(first or ()))
         for record in itertools.chain([] if first is None else [first], records):
-            has_return = any(isinstance(cell, str) and "\r" in cell for cell in record.values())
-            (quoted if has_return else table).writerow(record.values())
+            write(record.values())
     finally:
         text.detach()  # or it would close the stream, which may be standard output
 

@@ -254,7 +254,7 @@ def _read_recipe(path: Path) -> dict[str, Any]:
         fields: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))
         if not {"task", "task_options", "networks", "training", "seeds"} <= {**fields}.keys():
             raise RecipeError("fields are missing")
-        {**fields["networks"], **fields["training"]}  # both are mappings
+        {**fields["networks"], **fields["training"]}, [*fields["seeds"]]  # mappings, and a list
     except (RecipeError, OSError, TypeError, UnicodeDecodeError) as error:
         problem = f"{path} is damaged: {error!s:.200}; delete it, and run the same command to write it again"
         raise RecipeError(problem) from error

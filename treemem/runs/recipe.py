@@ -199,7 +199,7 @@ def _parse_task_fields(content: Mapping[str, Any]) -> tuple[dict[str, Any], Any]
     data_class = task_class.data_options
     given, former = content.get("data"), getattr(data_class, "former", {})
     if isinstance(given, Mapping):
-        given = {name: value for name, value in given.items() if name not in former or former[name] != value}
+        given = {name: value for name, value in given.items() if name not in former or str(former[name]) != str(value)}
     data = data_class(**read_options(data_class, given, "data"))
     return read_options(task_class, content.get("task_options"), "task_options"), data
 

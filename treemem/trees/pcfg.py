@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from treemem.errors import RecipeError, quoted
 from treemem.trees.forest import Forest
 
+_MOST_EXACT = 2**53  # the numbers up to it are exact
 _DRAWN_AT_ONCE = 1 << 16
 Rules = Mapping[str, Sequence[tuple[float, Sequence[str]]]]
 """The rules of each symbol: a weight and the parts. A part without rules of its own is a word."""
@@ -176,17 +177,15 @@ class Grammar:
 
         The inside algorithm; takes time cubic in the number of words.
         """
-        inside, exponent = self._chart.inside(words, probabilities=True)
-        return math.log(inside) + exponent * math.log(2) if inside > 0 else -math.inf
+        return self._chart.log_probability(words)
 
     def num_derivations(self, words: Sequence[str]) -> int:
         """Return how many derivations a sentence has: 0 if it is not of the grammar, above 1 if it is ambiguous.
 
         Raises:
-            RecipeError: rules with one part lead from a symbol to itself.
+            RecipeError: rules with one part lead from a symbol to itself, or there are more than 2^53.
         """
-        inside, exponent = self._chart.inside(words, probabilities=False)
-        return round(math.ldexp(inside, exponent))
+        return self._chart.num_derivations(words)
 
     @cached_property
     def _chart(self) -> _Chart:
@@ -252,37 +251,62 @@ class _Chart:
     def _number(self, name: str | tuple[str, ...]) -> int:
         return self.place.setdefault(name, len(self.place))
 
-    def inside(self, words: Sequence[str], *, probabilities: bool) -> tuple[float, int]:
-        """Return the sum of the products of the weights of all derivations, as a number and its power of 2.
-
-        The numbers of each span have a power of 2 of their own, so that no sentence is too improbable for them.
-        """
+    def num_derivations(self, words: Sequence[str]) -> int:
+        """Return the number of derivations of a sentence; see :meth:`Grammar.num_derivations`."""
         count = len(words)
         if not count or any(word not in self.is_word for word in words):
-            return 0.0, 0
-        chains = self.chains if probabilities else self._chain_counts()
-        weight = self.weight if probabilities else np.ones_like(self.weight)
+            return 0
+        chains = self._chain_counts()
         chart = np.zeros((count, count + 1, self.size))
-        power = np.zeros((count, count + 1), np.int64)
         for begin, word in enumerate(words):
-            number = self.place[word]
-            cell = chart[begin, begin + 1]
-            for left, probability in self.of_word.get(number, []):
-                cell[left] += probability if probabilities else 1.0
+            number, cell = self.place[word], chart[begin, begin + 1]
+            for left, _ in self.of_word.get(number, []):
+                cell[left] += 1.0
             cell[self.inner] = chains @ cell[self.inner]
             cell[number] = 1.0
-        for length in range(2, count + 1):
-            for begin in range(count - length + 1):
-                end = begin + length
-                middle = np.arange(begin + 1, end)
-                before, after = chart[begin, middle], chart[middle, end]
-                powers = power[begin, middle] + power[middle, end]
-                highest = powers.max()
-                factor = np.ldexp(1.0, powers - highest)
-                products = np.einsum("s,sr,sr->r", factor, before[:, self.first], after[:, self.second]) * weight
-                cell = np.bincount(self.left, products, self.size)
-                inner = chains @ cell[self.inner]
-                _, exponent = np.frexp(inner.max())
-                chart[begin, end, self.inner] = np.ldexp(inner, -exponent)
-                power[begin, end] = highest + exponent if inner.any() else np.iinfo(np.int32).min
-        return float(chart[0, count, self.start]), int(power[0, count])
+        for begin, end, middle in _spans(count):
+            before, after = chart[begin, middle], chart[middle, end]
+            products = np.einsum("sr,sr->r", before[:, self.first], after[:, self.second])
+            cell = np.bincount(self.left, products, self.size)
+            chart[begin, end, self.inner] = chains @ cell[self.inner]
+        found = chart[0, count, self.start]
+        if found > _MOST_EXACT:
+            raise RecipeError("the sentence has more than 2^53 derivations")
+        return round(found)
+
+    def log_probability(self, words: Sequence[str]) -> float:
+        """Return the log probability of a sentence; in logarithms, so that nothing is too improbable for a number."""
+        count = len(words)
+        if not count or any(word not in self.is_word for word in words):
+            return -math.inf
+        with np.errstate(divide="ignore"):  # the logarithm of 0
+            weight, chains = np.log(self.weight), np.log(np.maximum(self.chains, 0.0))
+        chart = np.full((count, count + 1, self.size), -np.inf)
+        for begin, word in enumerate(words):
+            number, cell = self.place[word], chart[begin, begin + 1]
+            for left, probability in self.of_word.get(number, []):
+                cell[left] = np.logaddexp(cell[left], math.log(probability))
+            cell[self.inner] = _log_sum(chains + cell[self.inner], axis=1)
+            cell[number] = 0.0
+        for begin, end, middle in _spans(count):
+            products = chart[begin, middle][:, self.first] + chart[middle, end][:, self.second] + weight
+            cell = np.full(self.size, -np.inf)
+            np.logaddexp.at(cell, self.left, _log_sum(products, axis=0))
+            chart[begin, end, self.inner] = _log_sum(chains + cell[self.inner], axis=1)
+        return float(chart[0, count, self.start])
+
+
+def _spans(count: int) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """Yield begin, end and the places between of each span of at least two words, the shortest first."""
+    for length in range(2, count + 1):
+        for begin in range(count - length + 1):
+            yield begin, begin + length, np.arange(begin + 1, begin + length)
+
+
+def _log_sum(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """Return the logarithm of the sum of exponentials; -inf for no value above it."""
+    highest = values.max(axis, keepdims=True, initial=-np.inf)
+    finite = np.where(np.isfinite(highest), highest, 0.0)
+    with np.errstate(divide="ignore"):
+        total: NDArray[np.float64] = np.log(np.exp(values - finite).sum(axis)) + finite.squeeze(axis)
+    return total

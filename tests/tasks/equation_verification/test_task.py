@@ -205,7 +205,7 @@ def test_recipes_train_networks_of_the_task() -> None:
 
 def test_the_recipe_of_an_earlier_run_is_read_if_its_data_are_those_of_today(tmp_path: Path) -> None:
     recipe = load_recipe("equation_verification/small")
-    for version in ("2", "1"):
+    for version in ("2", 2, "1"):
         content = recipe_fields(recipe)
         content["data"] |= {"version": version, "derived_share": 0.0, "branches": False}
         (tmp_path / f"{version}.yaml").write_text(json.dumps(content))
