@@ -1,11 +1,10 @@
 """The queue of long studies: what is done of each, what remains, and workers that run it, one thread each.
 
 ``queue.yaml`` lists the studies in order. A job is a run of a study, the measurements of a study whose runs are all
-recorded, or a row of the comparison ``learned``. Studies that are ``first``, and the
-rows that the comparison names first, come before all other jobs.
-A worker takes the first job that is neither done nor taken. It holds the job's lock while it runs it. So workers of
-several processes and machines can share a folder of runs, and a job of a killed worker is free again and resumes from
-its last checkpoint.
+recorded, or a row of the comparison ``learned``. Studies that are ``first``, and the rows that the comparison names
+first, come before all other jobs. A worker takes the first job that is neither done nor taken. It holds the job's lock
+while it runs it. So workers of several processes and machines can share a folder of runs, and a job of a killed worker
+is free again and resumes from its last checkpoint.
 """
 
 from __future__ import annotations

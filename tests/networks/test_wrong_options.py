@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -203,3 +203,13 @@ def test_numbers_of_other_kinds_become_those_of_python() -> None:
     layer = LSTM(8, VOCABULARY, embedding_bound=np.uint8(1), input_dropout=Fraction(1, 2))
     assert (type(layer.embedding_bound), layer.input_dropout, layer.options["embedding_bound"]) == (float, 0.5, 1.0)
     assert type(DIORA(8, VOCABULARY, negatives=np.int64(2)).negatives) is int
+
+
+def test_a_subclass_may_declare_other_values_than_the_class_that_it_calls() -> None:
+    class Mine(OrderedMemory):
+        def __init__(self, hidden_size: int, vocabulary: Vocabulary, cell: Literal["mine"] = "mine") -> None:
+            super().__init__(hidden_size, vocabulary, cell="rnn")
+
+    assert Mine(8, VOCABULARY).options["cell"] == "mine"
+    with pytest.raises(RecipeError, match="cell='rnn' is none of mine"):
+        Mine(8, VOCABULARY, cell="rnn")  # type: ignore[arg-type]

@@ -90,10 +90,9 @@ _WINGS = ("trees", "parsers", "sequences", "memories", "pairs")
 def every_network(hidden_size: int) -> dict[str, NetworkConfig]:
     """Return all networks under the names of the tables, as a task offers those it does not configure.
 
-    They are the ``ROWS`` of the networks' folders: a name to the network, with options that
-    are not at their defaults. An option with several values
-    gets the first one that divides ``hidden_size``. After the networks of the library come those of installed packages,
-    under the names of their entry points.
+    They are the ``ROWS`` of the networks' folders: a name to the network, with options that are not at their defaults.
+    An option with several values gets the first one that divides ``hidden_size``. After the networks of the library
+    come those of installed packages, under the names of their entry points.
     """
     rows: dict[str, str | tuple[str, dict[str, Any]]] = {}
     for wing in _WINGS:

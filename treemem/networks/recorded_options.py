@@ -35,7 +35,7 @@ class RecordedOptions:
         """
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _checking(cls, cls.__init__)  # type: ignore[method-assign]
         _, *parameters = inspect.signature(cls.__init__).parameters.values()
         named = {item.name: item for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)}
         if len(named) < len(parameters):
@@ -83,14 +83,14 @@ class SettableOption(Generic[Value]):
         layer.options[self._name] = self._check(self._name, value)
 
 
-def _checking(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that gets its arguments as their declared types say."""
+def _checking(owner: type, constructor: Callable[..., None]) -> Callable[..., None]:
+    """Return the constructor of a class, which gets its arguments as the types say that this class declares."""
     signature = inspect.signature(constructor)
 
     @functools.wraps(constructor)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind_partial(self, *args, **kwargs)
-        bound.arguments.update(checked_arguments(type(self), bound.arguments))
+        bound.arguments.update(checked_arguments(owner, bound.arguments))
         constructor(*bound.args, **bound.kwargs)
 
     return checked
