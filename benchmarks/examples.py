@@ -17,7 +17,7 @@ from treemem.tasks.equation_verification import equation_vocabulary, read_equati
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees import parse_brackets
 from treemem.trees.forest import Forest
-from treemem.trees.sentiment import read_sentiment_trees
+from treemem.trees.formats.sentiment import read_sentiment_trees
 from treemem.trees.vocabulary import Vocabulary
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

@@ -31,7 +31,7 @@ from treemem.records import replacing
 from treemem.task import TASKS
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees import format_equation
-from treemem.trees.record_reader import read_examples
+from treemem.trees.formats.record_reader import read_examples
 
 PART = 50_000
 

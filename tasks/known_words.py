@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 
 def known_words(forest: Forest, least_count: int) -> list[str]:

@@ -22,9 +22,9 @@ from treemem.networks.encoder_output import EncoderOutput
 from treemem.networks.encodings import root_encodings
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import TASKS, ClassificationTask
-from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.brackets import parse_brackets
+from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

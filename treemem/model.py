@@ -25,7 +25,7 @@ from treemem.networks import NetworkConfig
 from treemem.records import check_columns
 from treemem.task import Answer, ModelOutput, Task
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import is_missing
+from treemem.trees.formats.record_reader import is_missing
 from treemem.trees.vocabulary import children_in_words, label_arity_pairs
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from treemem.model_output import Answer, ModelOutput, Verdict
 from treemem.networks import NetworkConfig, NetworkTable
 from treemem.records import read_records
 from treemem.registry import Registry
-from treemem.trees.dgl_bridge import forest_from_dgl
+from treemem.trees.bridges.dgl import forest_from_dgl
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import ParsedText, RecordReader, is_single_example
+from treemem.trees.formats.record_reader import ParsedText, RecordReader, is_single_example
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 

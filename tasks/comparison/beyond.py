@@ -9,7 +9,7 @@ import numpy as np
 from treemem.errors import RecipeError
 from treemem.task import Task
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 
 def divided(task: Task, forest: Forest) -> tuple[Forest, Forest]:

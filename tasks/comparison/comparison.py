@@ -36,7 +36,7 @@ from treemem.tasks.comparison.beyond import divided, together
 from treemem.tasks.induced_trees import found_trees, tree_scores
 from treemem.tasks.recorded_data import DataHashes
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 NAME = "comparison"
 STUDY = "learned"

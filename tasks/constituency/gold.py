@@ -10,8 +10,8 @@ from treemem.runs.recipe import load_recipe
 from treemem.runs.recipe_run import network_folder_of
 from treemem.tasks.language_modeling import LanguageModeling
 from treemem.tasks.sentiment import Sentiment
-from treemem.trees.penn import read_penn_trees
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.penn import read_penn_trees
+from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.tree import Tree
 
 _TASKS = (LanguageModeling.name, Sentiment.name)

@@ -9,7 +9,7 @@ from typing import Any
 from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.constituency.evaluation import evaluate_trees
 from treemem.tasks.measured_models import unmeasured_models
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 
 def tree_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

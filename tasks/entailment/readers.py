@@ -14,10 +14,10 @@ import numpy as np
 
 from treemem.errors import ParseError, RecipeError, VocabularyError, near_names, shown
 from treemem.records import read_records
-from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
+from treemem.trees.formats.bracketed_lines import forest_of_bracketed
+from treemem.trees.formats.record_reader import number_text, split_of, text_of
 from treemem.trees.pairs import PAIR, PairReader
-from treemem.trees.record_reader import number_text, split_of, text_of
 from treemem.trees.tree import Node, Tree, tree_nodes
 
 CLASSES = ("entailment", "neutral", "contradiction")

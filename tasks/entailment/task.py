@@ -20,11 +20,11 @@ from treemem.networks import NetworkConfig, every_network
 from treemem.task import ClassificationTask
 from treemem.tasks.entailment.readers import CLASSES, SIDES, PairRecords, pair_tree, read_folder, read_pairs
 from treemem.tasks.known_words import known_words
-from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import CONSTITUENT
+from treemem.trees.formats.record_reader import SPLITS
+from treemem.trees.formats.source_text import decode_source
 from treemem.trees.pairs import separate_pairs
-from treemem.trees.record_reader import SPLITS
-from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

@@ -17,7 +17,7 @@ from treemem.tasks.equation_verification.generation.generator import VERSION, ge
 from treemem.tasks.equation_verification.generation.numeric import SYMBOLIC, generate_numeric
 from treemem.tasks.equation_verification.generation.quotas import DEEPEST, TRAINING_DEPTH, split_by_depth
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 
 @dataclass(frozen=True)

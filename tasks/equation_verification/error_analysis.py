@@ -12,8 +12,8 @@ from treemem.runs.study_file_run import StudyResults
 from treemem.runs.study_records import packed_answers
 from treemem.tasks.equation_verification.generation.expressions import TRIGONOMETRIC_FUNCTIONS
 from treemem.tasks.equation_verification.generation.mistakes import EDIT_NAMES
-from treemem.trees.equation_labels import BINARY_FUNCTIONS
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import BINARY_FUNCTIONS
 
 Groups = dict[str, NDArray[np.bool_]]
 

@@ -18,10 +18,10 @@ from treemem.tasks.equation_verification.generation.expressions import Expressio
 from treemem.tasks.equation_verification.generation.infinity import INFINITE_LABELS, NAN, side_values
 from treemem.tasks.equation_verification.generation.verification import NUM_REAL, POINTS, TRUE, verify
 from treemem.tasks.equation_verification.readers import EquationFile, read_equations
-from treemem.trees.equation_format import format_equation
-from treemem.trees.equation_labels import NUM_VARIABLES
-from treemem.trees.equation_names import variable_name
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.format import format_equation
+from treemem.trees.formats.equations.labels import NUM_VARIABLES
+from treemem.trees.formats.equations.names import variable_name
 
 FIELDS = ("id", "equation", "label", "verdict", "witness", "error")
 _MINUS_ONE = "NegativeOne:-1"

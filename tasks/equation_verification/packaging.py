@@ -29,8 +29,8 @@ from treemem.runs.study_file import StudyFolder
 from treemem.runs.study_records import read_study
 from treemem.tasks.equation_verification.readers import read_equations
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import EQUALITY
 
 CARD = "CARD.md"
 AS_EVALUATED = "published_dev, as treemem evaluate reads it"

@@ -18,8 +18,8 @@ from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.equation_verification.generation.evaluation import sides_agree
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.labelling import verdicts
-from treemem.trees.equation_labels import NUM_VARIABLES
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import NUM_VARIABLES
 from treemem.trees.tree import Tree
 
 SOURCE = "Arabshahi et al. 2020, table 1"

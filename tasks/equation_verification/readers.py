@@ -13,9 +13,11 @@ import numpy as np
 
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, quoted
 from treemem.records import read_json, read_records, read_source
-from treemem.trees.as_tree import is_sympy
-from treemem.trees.brackets import parse_brackets
-from treemem.trees.equation_labels import (
+from treemem.trees.bridges.sympy import tree_from_sympy
+from treemem.trees.forest import Forest
+from treemem.trees.formats.as_tree import is_sympy
+from treemem.trees.formats.brackets import parse_brackets
+from treemem.trees.formats.equations.labels import (
     BINARY_FUNCTIONS,
     EQUALITY,
     LEAF_LABELS,
@@ -23,12 +25,10 @@ from treemem.trees.equation_labels import (
     UNARY_FUNCTIONS,
     UNIFIED_LABELS,
 )
-from treemem.trees.equation_names import VariableNames
-from treemem.trees.equation_parser import equation_nodes
-from treemem.trees.forest import Forest
-from treemem.trees.preorder import parse_preorder
-from treemem.trees.record_reader import RecordReader, find_refused, header_with, number_text, split_of, text_of
-from treemem.trees.sympy_bridge import tree_from_sympy
+from treemem.trees.formats.equations.names import VariableNames
+from treemem.trees.formats.equations.parser import equation_nodes
+from treemem.trees.formats.preorder import parse_preorder
+from treemem.trees.formats.record_reader import RecordReader, find_refused, header_with, number_text, split_of, text_of
 from treemem.trees.tree import Node, Tree, tree_from_postorder, tree_nodes
 from treemem.trees.vocabulary import Vocabulary
 

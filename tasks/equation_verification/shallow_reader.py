@@ -14,7 +14,7 @@ from treemem.metrics.score import score_columns
 from treemem.runs.study_file_run import StudyResults
 from treemem.runs.study_records import packed_answers
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 
 def token_counts(equations: Forest, labels: Sequence[str]) -> NDArray[np.float32]:

@@ -28,10 +28,10 @@ from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import EquationRecords, equation_vocabulary, read_equations
 from treemem.tasks.equation_verification.value_head import NUM_POINTS, ValueHead
 from treemem.tasks.equation_verification.values import EquationExamples
-from treemem.trees.equation_format import format_equation
-from treemem.trees.equation_labels import EQUALITY, NUMBER
-from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.format import format_equation
+from treemem.trees.formats.equations.labels import EQUALITY, NUMBER
+from treemem.trees.formats.equations.parser import parse_equation
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

@@ -22,7 +22,7 @@ from treemem.schedule.schedule import run_starts
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.tasks.equation_verification.generation.functions import CONSTANTS, FUNCTIONS
-from treemem.trees.equation_labels import NUM_VARIABLES, variable_label
+from treemem.trees.formats.equations.labels import NUM_VARIABLES, variable_label
 from treemem.trees.vocabulary import Vocabulary
 
 _LARGEST = 6.0

@@ -11,7 +11,7 @@ from treemem.records import read_records
 from treemem.tasks.formal_languages.languages import BLANK, Language, Words
 from treemem.tasks.transduction.readers import FIELDS, SourceRecords, forest_of_pairs, words_of
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import header_with, split_of, text_of
+from treemem.trees.formats.record_reader import header_with, split_of, text_of
 from treemem.trees.tree import Tree
 
 

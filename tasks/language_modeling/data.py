@@ -15,9 +15,9 @@ from treemem.data.examples import TaskData
 from treemem.networks.sequences.language_model.layer import END
 from treemem.tasks.language_modeling.generation.english import english_grammar
 from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.pcfg import Grammar, Sentence
 from treemem.trees.postorder import concatenated_ranges, offsets
-from treemem.trees.record_reader import SPLITS
 
 
 @dataclass(frozen=True)

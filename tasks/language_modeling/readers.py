@@ -15,9 +15,9 @@ from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
 from treemem.networks.sequences.language_model.layer import END
 from treemem.records import open_source, text_lines
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.penn import read_penn_trees
+from treemem.trees.formats.penn import read_penn_trees
+from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.postorder import offsets
-from treemem.trees.record_reader import SPLITS
 from treemem.trees.vocabulary import Vocabulary
 
 UNKNOWN = "<unk>"
@@ -125,7 +125,7 @@ def read_corpus(folder: str | os.PathLike[str], most_words: int | None = None) -
 def read_treebank(folder: str | os.PathLike[str], most_words: int | None = None) -> Corpus:
     """Read the training, validation and test trees of a folder, as :func:`read_corpus` reads texts.
 
-    Words are in lower case, with ``N`` for each run of digits, as :func:`~treemem.trees.penn.read_penn_trees` gives
+    Words are in lower case, with ``N`` for each run of digits, as :func:`~treemem.trees.read_penn_trees` gives
     them; null elements are left out.
 
     Args:

@@ -31,10 +31,10 @@ from treemem.tasks.language_modeling.data import LanguageDataOptions, grammar_da
 from treemem.tasks.language_modeling.generation.english import english_grammar
 from treemem.tasks.language_modeling.published import PTB, PUBLISHED
 from treemem.tasks.language_modeling.readers import Corpus, read_corpus, read_treebank
-from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.record_reader import SPLITS, split_of, text_of
-from treemem.trees.source_text import decode_source
+from treemem.trees.formats.brackets import parse_brackets
+from treemem.trees.formats.record_reader import SPLITS, split_of, text_of
+from treemem.trees.formats.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

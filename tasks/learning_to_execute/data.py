@@ -15,7 +15,7 @@ from treemem.data.examples import TaskData
 from treemem.tasks.learning_to_execute.programs import MAX_NESTING, draw_program, printed
 from treemem.tasks.transduction.readers import forest_of_pairs
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 MAX_LENGTH = 99
 """Groups of scores are ``100 * nesting + length``, so a length has at most two digits."""

@@ -20,8 +20,8 @@ from treemem.tasks.learning_to_execute.programs import MAX_NESTING, OUTPUTS, SYM
 from treemem.tasks.transduction.pair_task import PairTask, Written
 from treemem.tasks.transduction.readers import read_pairs
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.record_reader import SPLITS
-from treemem.trees.source_text import decode_source
+from treemem.trees.formats.record_reader import SPLITS
+from treemem.trees.formats.source_text import decode_source
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

@@ -18,9 +18,9 @@ from treemem.tasks.listops.generation.evaluation import values_of
 from treemem.tasks.listops.generation.expression_sets import IID, find_set
 from treemem.tasks.listops.generation.generator import ListOpsDistribution, Sampler, draw_distinct
 from treemem.tasks.listops.readers import read_expressions
-from treemem.trees.listops import ListOpsForm
-from treemem.trees.listops_arrays import Expressions, join
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.listops import ListOpsForm
+from treemem.trees.formats.listops_arrays import Expressions, join
+from treemem.trees.formats.record_reader import SPLITS
 
 _logger = logging.getLogger(__name__)
 

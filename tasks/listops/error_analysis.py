@@ -33,7 +33,7 @@ from treemem.tasks.listops.generation.evaluation import values_of
 from treemem.tasks.listops.generation.generator import PUBLISHED_OPERATORS
 from treemem.tasks.listops.task import ListOps, arguments_bin, length_bin, most_arguments, num_tokens
 from treemem.trees.forest import Forest
-from treemem.trees.listops_arrays import TOKENS, expressions_of_forest, expressions_of_lines
+from treemem.trees.formats.listops_arrays import TOKENS, expressions_of_forest, expressions_of_lines
 
 SETS = ("200-300", "500-600", "900-1000", "10 arguments", "15 arguments")
 """Data sets of the studies: of different lengths, and of lists with more arguments than those of training."""

@@ -16,10 +16,10 @@ from treemem.errors import ParseError
 from treemem.records import Record, read_records
 from treemem.tasks.listops.generation.evaluation import values_of
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS, ListOpsForm, parse_listops
-from treemem.trees.listops_arrays import Expressions, expressions_of_lines, join
-from treemem.trees.record_reader import RecordReader, number_text, split_of, text_of
-from treemem.trees.source_text import shorten
+from treemem.trees.formats.listops import DIGITS, ListOpsForm, parse_listops
+from treemem.trees.formats.listops_arrays import Expressions, expressions_of_lines, join
+from treemem.trees.formats.record_reader import RecordReader, number_text, split_of, text_of
+from treemem.trees.formats.source_text import shorten
 from treemem.trees.tree import Node, tree_nodes
 
 _COLUMNS = ("label", "tree")
@@ -61,7 +61,7 @@ def read_listops(
 
     Args:
         source: a path, or ``"-"`` for standard input; a name that ends in ``.gz`` is unpacked.
-        form: of the trees; see :func:`~treemem.trees.listops.parse_listops`.
+        form: of the trees; see :func:`~treemem.trees.formats.listops.parse_listops`.
         format: ``"text"``, ``"csv"``, ``"jsonl"`` or ``"parquet"``; told from the name by default.
         labelled: every expression must have a label. If False, a line may be the expression alone, with label -1.
 

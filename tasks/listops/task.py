@@ -22,10 +22,10 @@ from treemem.task import ClassificationTask
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
 from treemem.tasks.listops.published import PUBLISHED_FIGURES
 from treemem.tasks.listops.readers import ListOpsRecords, read_listops
-from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS, OPERATORS, RARE_OPERATORS, ListOpsForm, format_listops, parse_listops
-from treemem.trees.listops_arrays import TOKENS, Expressions, expressions_of_forest
+from treemem.trees.formats.brackets import CONSTITUENT
+from treemem.trees.formats.listops import DIGITS, OPERATORS, RARE_OPERATORS, ListOpsForm, format_listops, parse_listops
+from treemem.trees.formats.listops_arrays import TOKENS, Expressions, expressions_of_forest
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

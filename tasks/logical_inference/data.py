@@ -18,9 +18,9 @@ from treemem.tasks.logical_inference.generation.generator import generate_logic
 from treemem.tasks.logical_inference.generation.operator_form import with_operators
 from treemem.tasks.logical_inference.readers import MOST_OPERATIONS, read_logic_folder
 from treemem.trees.forest import Forest
-from treemem.trees.logic import AND, OR, WORDS, LogicForm
-from treemem.trees.record_reader import SPLITS
-from treemem.trees.source_text import shorten
+from treemem.trees.formats.logic import AND, OR, WORDS, LogicForm
+from treemem.trees.formats.record_reader import SPLITS
+from treemem.trees.formats.source_text import shorten
 from treemem.trees.tree_pattern import ANY_SUBTREE, TreePattern
 from treemem.trees.vocabulary import Vocabulary
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError, ParseError, RecipeError, near_names
 from treemem.records import Record, read_records
 from treemem.tasks.logical_inference.generation.relations import RELATIONS, relations, truth_tables
-from treemem.trees.bracketed_lines import forest_of_bracketed
 from treemem.trees.forest import Forest
-from treemem.trees.logic import AND, NOT, OR, LogicForm, parse_logic
+from treemem.trees.formats.bracketed_lines import forest_of_bracketed
+from treemem.trees.formats.logic import AND, NOT, OR, LogicForm, parse_logic
+from treemem.trees.formats.record_reader import SPLITS, number_text, split_of, text_of
+from treemem.trees.formats.source_text import shorten
 from treemem.trees.pairs import PairReader
-from treemem.trees.record_reader import SPLITS, number_text, split_of, text_of
-from treemem.trees.source_text import shorten
 from treemem.trees.tree import Node, tree_nodes
 
 MOST_OPERATIONS = 12

@@ -23,11 +23,11 @@ from treemem.tasks.logical_inference.generation.operator_form import with_operat
 from treemem.tasks.logical_inference.generation.relations import RELATIONS
 from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
 from treemem.tasks.logical_inference.readers import LogicRecords, pair_operations, read_logic
-from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, format_logic, parse_logic
+from treemem.trees.formats.brackets import CONSTITUENT
+from treemem.trees.formats.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, format_logic, parse_logic
+from treemem.trees.formats.source_text import decode_source
 from treemem.trees.pairs import PAIR, separate_pairs
-from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

@@ -16,7 +16,7 @@ from treemem.errors import RecipeError
 from treemem.tasks.reading.documents import RELATIONS, Question, draw_question, guesses, most_facts
 from treemem.tasks.reading.readers import forest_of_questions
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 _TRIES = 1000
 

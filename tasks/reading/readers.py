@@ -14,11 +14,11 @@ import numpy as np
 from treemem.errors import ParseError, RecipeError, VocabularyError, near_names, shown
 from treemem.records import read_records, read_source
 from treemem.tasks.reading.documents import PLACEHOLDER
-from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import CONSTITUENT
+from treemem.trees.formats.record_reader import header_with, is_missing, split_of, text_of
+from treemem.trees.formats.source_text import decode_source
 from treemem.trees.pairs import PAIR, PairReader
-from treemem.trees.record_reader import header_with, is_missing, split_of, text_of
-from treemem.trees.source_text import decode_source
 from treemem.trees.tree import Node, Tree, tree_nodes
 
 FIELDS = (("document", "query"), ("context", "question"))

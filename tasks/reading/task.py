@@ -24,11 +24,11 @@ from treemem.tasks.known_words import known_words
 from treemem.tasks.reading.data import ReadingDataOptions, make_questions, read_questions
 from treemem.tasks.reading.documents import PLACEHOLDER, WORDS
 from treemem.tasks.reading.readers import FIELDS, QuestionRecords, question_tree, read_file, read_folder
-from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import CONSTITUENT
+from treemem.trees.formats.record_reader import SPLITS
+from treemem.trees.formats.source_text import decode_source
 from treemem.trees.pairs import separate_pairs
-from treemem.trees.record_reader import SPLITS
-from treemem.trees.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from treemem.checked_options import check_fields
 from treemem.data.examples import TaskData
 from treemem.trees.forest import Forest
+from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.postorder import concatenated_ranges, offsets
-from treemem.trees.record_reader import SPLITS
 
 NEUTRAL = 2
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from treemem.errors import ParseError, RecipeError
 from treemem.records import LONGEST_LINE, open_source, read_array
-from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.sentiment import read_sentiment_trees
+from treemem.trees.formats.brackets import CONSTITUENT
+from treemem.trees.formats.sentiment import read_sentiment_trees
 from treemem.trees.tree import Tree
 
 _LARGEST = float(np.finfo(np.float32).max)

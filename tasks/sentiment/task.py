@@ -39,11 +39,11 @@ from treemem.tasks.sentiment.readers import (
     read_word_vectors,
     treebank_files,
 )
-from treemem.trees.brackets import CONSTITUENT, parse_brackets
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS, split_of, text_of
-from treemem.trees.sentiment import parse_sentiment_tree, sentiment_forest
-from treemem.trees.source_text import decode_source
+from treemem.trees.formats.brackets import CONSTITUENT, parse_brackets
+from treemem.trees.formats.record_reader import SPLITS, split_of, text_of
+from treemem.trees.formats.sentiment import parse_sentiment_tree, sentiment_forest
+from treemem.trees.formats.source_text import decode_source
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

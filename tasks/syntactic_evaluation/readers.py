@@ -12,7 +12,7 @@ from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
 from treemem.records import Record, read_records
 from treemem.tasks.language_modeling.generation.english import MinimalPair
 from treemem.tasks.syntactic_evaluation.published import compared, row_of
-from treemem.trees.record_reader import header_with
+from treemem.trees.formats.record_reader import header_with
 from treemem.trees.vocabulary import Vocabulary
 
 FIELDS = ("good", "bad", "construction")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from treemem.errors import RecipeError, quoted, shown
-from treemem.trees.record_reader import is_missing
+from treemem.trees.formats.record_reader import is_missing
 
 ClassName = str | bool | int | float
 MISSING_WORDS = frozenset(

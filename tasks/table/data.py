@@ -27,10 +27,10 @@ from treemem.tasks.table.cells import (
     plain_cell,
     typed_column,
 )
-from treemem.trees.as_tree import as_tree
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import RecordReader, is_missing, split_of
-from treemem.trees.text_forms import TextForm, TextReader
+from treemem.trees.formats.as_tree import as_tree
+from treemem.trees.formats.record_reader import RecordReader, is_missing, split_of
+from treemem.trees.formats.text_forms import TextForm, TextReader
 from treemem.trees.tree import Node, Tree, tree_nodes
 
 SPLIT = "split"

@@ -15,8 +15,8 @@ from treemem.networks.sequences.sequence_to_sequence.layer import END
 from treemem.records import read_records
 from treemem.tasks.transduction.grammars import Pair
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.record_reader import RecordReader, header_with, number_text, split_of, text_of
-from treemem.trees.source_text import decode_source
+from treemem.trees.formats.record_reader import RecordReader, header_with, number_text, split_of, text_of
+from treemem.trees.formats.source_text import decode_source
 from treemem.trees.tree import Node, Tree, tree_nodes
 
 PAIR = "Pair"

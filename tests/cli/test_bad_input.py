@@ -21,7 +21,7 @@ import torch
 from published_state_dicts import whole_equation_network
 
 from treemem.records import reader
-from treemem.trees import equation_tokens
+from treemem.trees.formats.equations import tokens
 
 Failing = Callable[..., str]
 MODEL = Path(__file__).parent.parent / "checkpoints" / "stack_tree_lstm"
@@ -309,7 +309,7 @@ def test_a_line_that_is_too_long_for_an_equation_is_named_with_its_length(
     command: str, folder: Path, failing_cleanly: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "long.txt").write_text("x = x\n" + "x + " * 100 + "x = x\n")
-    monkeypatch.setattr(equation_tokens, "LONGEST_TEXT", 100)
+    monkeypatch.setattr(tokens, "LONGEST_TEXT", 100)
     said = failing_cleanly(*words_of(READERS[command], FILE="long.txt"))
     assert "long.txt, line 2, column 101: the text has 405 characters; expected at most 100 in one equation" in said
 

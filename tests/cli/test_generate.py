@@ -12,7 +12,7 @@ from treemem.records import locked, read_records
 from treemem.task import TASKS
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
 from treemem.tasks.logical_inference import LogicalInference, LogicDataOptions
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 SMALL = ["data.training_size=10", "data.validation_size=5", "data.test_size=5", "data.pool=0"]
 

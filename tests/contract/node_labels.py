@@ -16,8 +16,8 @@ from treemem.data.sum_count import SumCount
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.nn import ClassifierHead
 from treemem.task import Answer, ModelOutput, Task
-from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

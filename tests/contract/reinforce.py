@@ -16,8 +16,8 @@ from treemem.data.sum_count import SumCount
 from treemem.nn import ClassifierHead
 from treemem.runs import Learner
 from treemem.task import ClassificationTask
-from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

@@ -24,7 +24,7 @@ from treemem.nn import ONLSTM, EqualityHead, TreeLSTM, TreeNetwork
 from treemem.records import read_records
 from treemem.runs import TrainingOptions, fit, load_recipe
 from treemem.trees import parse_brackets, parse_equation
-from treemem.trees.text_forms import TextReader
+from treemem.trees.formats.text_forms import TextReader
 
 VOCABULARY = Vocabulary(["x", "y"], [("Add", 2)])
 WORDS = Vocabulary(["the", "cat", "sat"], [("S", 2), ("NP", 2)])

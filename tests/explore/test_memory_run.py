@@ -16,7 +16,7 @@ from treemem.explore.memory_run import main, memory_run_record
 from treemem.explore.memory_steps import attended, memory_steps, memory_table
 from treemem.explore.plots import plot_memory_run
 from treemem.records import read_records
-from treemem.trees.brackets import parse_brackets
+from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.induced import tree_from_pointers
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"

@@ -7,7 +7,7 @@ import pytest
 
 from treemem.errors import GraphError, ParseError
 from treemem.explore.plots import plot_heat_maps, plot_training, plot_tree
-from treemem.trees.brackets import parse_brackets
+from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.tree import Tree
 
 RECORDS = [

@@ -15,7 +15,7 @@ from treemem.induction import (
     tree_from_pointers,
     tree_spans,
 )
-from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.formats.brackets import CONSTITUENT
 from treemem.trees.tree import Tree
 
 Nested = str | list[Any]

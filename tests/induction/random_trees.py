@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from treemem.induction import random_branching
-from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.formats.brackets import CONSTITUENT
 from treemem.trees.tree import Tree
 
 WORDS = st.sampled_from(["a", "b", "the", "(", ")", "X", "]"])

@@ -6,7 +6,7 @@ from induction.random_trees import ANY_TREES, BINARY_TREES, leaves
 
 from treemem.errors import GraphError
 from treemem.induction import remove_brackets, tree_spans
-from treemem.trees.brackets import parse_brackets
+from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.tree import Tree
 
 

@@ -15,7 +15,7 @@ from treemem.induction import (
     random_branching,
     right_branching,
 )
-from treemem.trees.brackets import parse_brackets
+from treemem.trees.formats.brackets import parse_brackets
 
 
 @given(words=SENTENCES)

@@ -35,8 +35,8 @@ from treemem.nn import (
 )
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.tasks.listops import ListOps
-from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

@@ -18,7 +18,7 @@ from treemem.induction import (
     sentence_f1,
     tree_spans,
 )
-from treemem.trees.brackets import parse_brackets
+from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.tree import Tree
 
 

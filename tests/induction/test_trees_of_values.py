@@ -20,7 +20,7 @@ from treemem.induction import (
     tree_from_splits,
     tree_spans,
 )
-from treemem.trees.brackets import CONSTITUENT, parse_brackets
+from treemem.trees.formats.brackets import CONSTITUENT, parse_brackets
 from treemem.trees.tree import Tree
 
 FEW = st.sampled_from([0.0, 0.25, 0.5, 1.0])  # many ties

@@ -22,10 +22,10 @@ from treemem.runs.recipe import load_recipe
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import TASKS
-from treemem.trees.brackets import parse_brackets
-from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.brackets import parse_brackets
+from treemem.trees.formats.equations.parser import parse_expression
+from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 

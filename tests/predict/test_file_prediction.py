@@ -27,9 +27,9 @@ from treemem.predict import TreePredictor, chunks, file_prediction, partial_outp
 from treemem.predict.partial_output import PartialOutput
 from treemem.records import format_of, locked, read_records, write_records
 from treemem.tasks.listops import ListOps
-from treemem.trees.brackets import parse_brackets
-from treemem.trees.dgl_bridge import forest_to_dgl
+from treemem.trees.bridges.dgl import forest_to_dgl
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import parse_brackets
 
 TEXTS = ["x + y = y + x", "x =", "sin(x)^2 = 1 - cos(x)^2", "x = -x", "log(x, 2) = x", "2*x = x + x", "x = y", "y = y"]
 

@@ -19,9 +19,9 @@ from treemem.networks import NetworkConfig
 from treemem.predict import TreePredictor, chunks
 from treemem.runs import TrainingOptions, fit
 from treemem.tasks.equation_verification import EquationVerification
-from treemem.trees.brackets import parse_brackets
-from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import parse_brackets
+from treemem.trees.formats.equations.parser import parse_equation
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

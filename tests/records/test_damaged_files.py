@@ -22,10 +22,10 @@ from treemem.tasks.language_modeling.readers import sentence_lines
 from treemem.tasks.sentiment.readers import map_contextual_vectors, read_word_vectors
 from treemem.tasks.syntactic_evaluation.readers import read_pairs
 from treemem.tasks.table import task_from_table
-from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
-from treemem.trees.penn import read_penn_trees
-from treemem.trees.sentiment import read_sentiment_trees
+from treemem.trees.formats.brackets import parse_brackets
+from treemem.trees.formats.penn import read_penn_trees
+from treemem.trees.formats.sentiment import read_sentiment_trees
 
 DAMAGES = 15
 """Damages of each file for each reader."""

@@ -17,8 +17,8 @@ from treemem.nn import TreeLSTM
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.equation_parser import parse_expression
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.parser import parse_expression
 from treemem.trees.tokens import token_table
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from treemem.trees.listops import DIGITS, OPERATORS, RARE_OPERATORS
+from treemem.trees.formats.listops import DIGITS, OPERATORS, RARE_OPERATORS
 from treemem.trees.tree import Tree
 
 

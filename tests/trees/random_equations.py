@@ -7,7 +7,13 @@ import random
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS, UNIFIED_LABELS
+from treemem.trees.formats.equations.labels import (
+    BINARY_FUNCTIONS,
+    LEAF_LABELS,
+    NUMBER,
+    UNARY_FUNCTIONS,
+    UNIFIED_LABELS,
+)
 from treemem.trees.tree import Tree
 
 PROPERTY = settings(max_examples=300, deadline=None, derandomize=True, database=None)

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_strategies import trees
 
-from treemem.trees.equation_tokens import read_tokens, split_tokens
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.tokens import read_tokens, split_tokens
 from treemem.trees.tree import Tree, tree_nodes
 
 TEXTS = ["x = 1", "-sqrt(y)^-2/5 = log(x) - log(y, 17)", "a*-3 - 1/2 = -(b/c) + 0.7", "sin(x)^2 + cos(x)^2 = 1"]

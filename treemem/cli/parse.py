@@ -57,7 +57,7 @@ def _numbered(texts: Sequence[str]) -> Iterator[tuple[int | None, str]]:
 def _shown(task: Task, text: str, line: int | None) -> str:
     from treemem.errors import ParseError, VocabularyError
     from treemem.trees.forest import Forest
-    from treemem.trees.outline import format_outline
+    from treemem.trees.formats.outline import format_outline
 
     try:
         tree = task.parse(text)

@@ -11,7 +11,7 @@ from treemem.conversion.state_dict_file import PublishedWeights
 from treemem.errors import RecipeError
 from treemem.networks import NetworkConfig
 from treemem.networks.trees.stack_tree_lstm.equations import StackTreeLSTMOptions
-from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
+from treemem.trees.formats.equations.labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
 from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)

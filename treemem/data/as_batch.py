@@ -10,8 +10,8 @@ import torch
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import ChildOrderWarning, GraphError
 from treemem.schedule.tree_batch import TreeBatch
+from treemem.trees.bridges.pyg import is_pyg_graph
 from treemem.trees.forest import Forest
-from treemem.trees.pyg_bridge import is_pyg_graph
 from treemem.trees.vocabulary import Vocabulary
 
 

@@ -22,8 +22,8 @@ from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.forest import VECTOR, Forest
+from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.postorder import concatenated_ranges
-from treemem.trees.record_reader import SPLITS
 from treemem.trees.tokens import TokenSequences
 from treemem.trees.vocabulary import Vocabulary
 

@@ -23,9 +23,9 @@ from treemem.explore.recording import ReadSequence, Recording, record
 from treemem.model import Model
 from treemem.records import check_writable, replacing
 from treemem.task import ClassificationTask, Task, Verdict
-from treemem.trees.equation_format import format_equation
-from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.format import format_equation
+from treemem.trees.formats.equations.labels import EQUALITY
 from treemem.trees.tree import Tree
 
 _NOT_A_NUMBER = "not a number"

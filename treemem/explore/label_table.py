@@ -6,9 +6,9 @@ import math
 
 from treemem.errors import TreememError
 from treemem.induction.drawing import printable
-from treemem.trees.equation_format import format_equation
-from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.format import format_equation
+from treemem.trees.formats.equations.labels import EQUALITY
 from treemem.trees.tree import Tree
 
 _TAB = "  ⇥  "

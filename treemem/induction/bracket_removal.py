@@ -23,7 +23,7 @@ def remove_brackets(tree: Tree, brackets: Collection[str] = ("(", ")")) -> Tree:
         GraphError: every leaf is a bracket.
 
     Example:
-        >>> from treemem.trees.brackets import parse_brackets
+        >>> from treemem.trees.formats.brackets import parse_brackets
         >>> str(remove_brackets(parse_brackets('(X (X "(" (X not a)) ")")')))
         '(X not a)'
     """

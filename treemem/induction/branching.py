@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from treemem.errors import RecipeError
-from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.formats.brackets import CONSTITUENT
 from treemem.trees.induced import checked_words
 from treemem.trees.tree import Tree
 

@@ -14,7 +14,7 @@ from treemem.induction.page_template import page_template
 from treemem.induction.scores import sentence_f1
 from treemem.induction.spans import bracketings, check_same_words, tree_spans
 from treemem.records import check_writable, replacing
-from treemem.trees.brackets import format_brackets
+from treemem.trees.formats.brackets import format_brackets
 from treemem.trees.tree import Tree
 
 
@@ -40,7 +40,7 @@ def differing_sentences(runs: Mapping[str, RunTrees]) -> list[int]:
         RecipeError: fewer than two runs, or runs of different numbers of sentences.
 
     Example:
-        >>> from treemem.trees.brackets import parse_brackets
+        >>> from treemem.trees.formats.brackets import parse_brackets
         >>> one, other = parse_brackets("(X a (X b c))"), parse_brackets("(X (X a b) c)")
         >>> runs = {"seed 0": RunTrees([one, one, one], [True] * 3), "seed 1": RunTrees([one, other, one], [True] * 3)}
         >>> differing_sentences(runs)

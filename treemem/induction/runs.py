@@ -68,7 +68,7 @@ def score_runs(gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], *, aver
         GraphError: a sentence with different words; names the run.
 
     Example:
-        >>> from treemem.trees.brackets import parse_brackets
+        >>> from treemem.trees.formats.brackets import parse_brackets
         >>> gold, other = parse_brackets("(X a (X b c))"), parse_brackets("(X (X a b) c)")
         >>> scores = score_runs([gold], {"seed 0": [gold], "seed 1": [other]})
         >>> scores.mean, scores.agreement.mean

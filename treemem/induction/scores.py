@@ -43,7 +43,7 @@ def corpus_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanScore:
         GraphError: a sentence with different words.
 
     Example:
-        >>> from treemem.trees.brackets import parse_brackets
+        >>> from treemem.trees.formats.brackets import parse_brackets
         >>> gold, predicted = parse_brackets("(X (X a b) (X c d))"), parse_brackets("(X a (X b (X c d)))")
         >>> round(corpus_f1([gold], [predicted]).f1, 3)
         0.667
@@ -61,7 +61,7 @@ def mean_sentence_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> SpanSco
     and errors are those of :func:`corpus_f1`.
 
     Example:
-        >>> from treemem.trees.brackets import parse_brackets
+        >>> from treemem.trees.formats.brackets import parse_brackets
         >>> gold, predicted = parse_brackets("(X (X a b) (X c d))"), parse_brackets("(X a (X b (X c d)))")
         >>> mean_sentence_f1([gold, gold], [gold, predicted]).f1
         0.75
@@ -76,7 +76,7 @@ def sentence_f1(gold: Tree, predicted: Tree) -> float:
         GraphError: the trees have other words.
 
     Example:
-        >>> from treemem.trees.brackets import parse_brackets
+        >>> from treemem.trees.formats.brackets import parse_brackets
         >>> sentence_f1(parse_brackets("(X (X a b) (X c d))"), parse_brackets("(X a (X b (X c d)))"))
         0.5
     """

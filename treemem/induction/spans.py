@@ -19,7 +19,7 @@ def tree_spans(tree: Tree) -> list[Span]:
     of one word if the child is a leaf.
 
     Example:
-        >>> from treemem.trees.brackets import parse_brackets
+        >>> from treemem.trees.formats.brackets import parse_brackets
         >>> tree_spans(parse_brackets("(X a (X b c))"))
         [(1, 3), (0, 3)]
     """

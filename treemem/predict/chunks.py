@@ -15,7 +15,7 @@ import numpy as np
 
 from treemem.errors import ParseError, RecipeError, TreememError
 from treemem.reading_processes import CannotBeSent, available_cores, reading_processes
-from treemem.trees.record_reader import Example, ReadExamples, RecordReader, read_examples
+from treemem.trees.formats.record_reader import Example, ReadExamples, RecordReader, read_examples
 from treemem.trees.tree import Tree
 
 CHUNK_RECORDS = 8192

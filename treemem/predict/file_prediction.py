@@ -32,7 +32,7 @@ from treemem.records import (
     write_records,
 )
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import RecordReader, find_refused
+from treemem.trees.formats.record_reader import RecordReader, find_refused
 
 
 @dataclass(frozen=True)

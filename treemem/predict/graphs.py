@@ -11,9 +11,9 @@ from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError
 from treemem.predict.chunks import Entry
 from treemem.reading_processes import reading_processes
-from treemem.trees.dgl_bridge import forest_from_dgl
+from treemem.trees.bridges.dgl import forest_from_dgl
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import RecordReader
+from treemem.trees.formats.record_reader import RecordReader
 
 _GRAPHS_AT_ONCE = 256
 _EXPECTED = "a whole file of dgl.save_graphs"

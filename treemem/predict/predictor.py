@@ -22,9 +22,9 @@ from treemem.networks.trees.row_cache import RowCache
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
 from treemem.records import check_columns
 from treemem.task import Answer
-from treemem.trees.dgl_bridge import forest_from_dgl
+from treemem.trees.bridges.dgl import forest_from_dgl
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import ReadExamples, find_refused, is_single_example, told_in_a_line
+from treemem.trees.formats.record_reader import ReadExamples, find_refused, is_single_example, told_in_a_line
 
 FIELDS = ("id", "prediction", "probability", "error", "warning")
 """The fields of an answer."""

@@ -29,7 +29,7 @@ from treemem.runs.same_run import difference, free_to_change
 from treemem.runs.seeds import SeedsResult, seed_folder, seed_of
 from treemem.runs.study_records import packed_answers, read_study
 from treemem.task import Task
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 _logger = logging.getLogger(__name__)
 RECIPE, CARD, ANSWERS, RESULTS = "recipe.yaml", "data.md", "answers.jsonl", "results.jsonl"

@@ -20,7 +20,7 @@ from treemem.networks import NETWORKS, NetworkConfig, NetworkTable
 from treemem.plain_yaml import dump_yaml, load_yaml
 from treemem.runs.options import TrainingOptions
 from treemem.task import TASKS, Task, task_folder, task_folders
-from treemem.trees.source_text import shorten
+from treemem.trees.formats.source_text import shorten
 from treemem.type_words import type_words
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from treemem.runs.study_records import of_one_form, packed_answers, read_study
 from treemem.runs.training_loop import FitResult
 from treemem.task import Task
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 _TREES = "trees"  # folder of the forests and files within a study's
 _logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from treemem.plain_yaml import load_yaml
 from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_fields
 from treemem.runs.study import StudyRun
 from treemem.task import TASKS, Task, task_folder
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.record_reader import SPLITS
 
 _logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError
 from treemem.schedule.schedule import Schedule
-from treemem.trees.dgl_bridge import forest_to_dgl, read_edges
+from treemem.trees.bridges.dgl import forest_to_dgl, read_edges
 from treemem.trees.edges import GraphEdges, check_ends, forest_of_edges, plain_node_name, read_field
 from treemem.trees.forest import Forest
 from treemem.trees.vocabulary import NUMBER_KIND, SYMBOL_KIND, Vocabulary, check_vocabulary, children_in_words

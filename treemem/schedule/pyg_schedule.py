@@ -18,8 +18,8 @@ from treemem.schedule.dgl_schedule import (
     values_of_nodes,
 )
 from treemem.schedule.schedule import Schedule
+from treemem.trees.bridges.pyg import forest_to_pyg, graph_to_pyg, read_pyg_edges
 from treemem.trees.forest import Forest
-from treemem.trees.pyg_bridge import forest_to_pyg, graph_to_pyg, read_pyg_edges
 from treemem.trees.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from treemem.schedule.dgl_schedule import forest_of_schedule, graph_of_trees, sc
 from treemem.schedule.pyg_schedule import pyg_of_trees, schedule_of_pyg
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.subtree_index import SubtreeIndex
-from treemem.trees.dgl_bridge import graphs_begin, read_edges
+from treemem.trees.bridges.dgl import graphs_begin, read_edges
+from treemem.trees.bridges.pyg import check_edge_index, pyg_graphs_begin, read_pyg_edges
 from treemem.trees.edges import GraphEdges, check_trees_of_graphs
 from treemem.trees.forest import Forest
-from treemem.trees.pyg_bridge import check_edge_index, pyg_graphs_begin, read_pyg_edges
 from treemem.trees.tokens import TokenForm, forest_tokens
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary

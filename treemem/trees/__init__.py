@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from treemem.trees.as_tree import as_tree
-from treemem.trees.brackets import format_brackets, parse_brackets
-from treemem.trees.dgl_bridge import forest_from_dgl, forest_to_dgl, tree_from_dgl, tree_to_dgl
-from treemem.trees.equation_format import format_equation
-from treemem.trees.equation_parser import parse_equation, parse_equation_sides, parse_expression
+from treemem.trees.bridges.dgl import forest_from_dgl, forest_to_dgl, tree_from_dgl, tree_to_dgl
+from treemem.trees.bridges.networkx import tree_from_networkx, tree_to_networkx
+from treemem.trees.bridges.pyg import forest_from_pyg, forest_to_pyg, tree_from_pyg, tree_to_pyg
+from treemem.trees.bridges.sympy import tree_from_sympy, tree_to_sympy
 from treemem.trees.forest import Forest
-from treemem.trees.listops import format_listops, parse_listops
-from treemem.trees.logic import format_logic, parse_logic
-from treemem.trees.networkx_bridge import tree_from_networkx, tree_to_networkx
+from treemem.trees.formats.as_tree import as_tree
+from treemem.trees.formats.brackets import format_brackets, parse_brackets
+from treemem.trees.formats.equations.format import format_equation
+from treemem.trees.formats.equations.parser import parse_equation, parse_equation_sides, parse_expression
+from treemem.trees.formats.listops import format_listops, parse_listops
+from treemem.trees.formats.logic import format_logic, parse_logic
+from treemem.trees.formats.penn import read_penn_trees
+from treemem.trees.formats.preorder import format_preorder, parse_preorder
+from treemem.trees.formats.sentiment import read_sentiment_trees
 from treemem.trees.pcfg import Grammar
-from treemem.trees.penn import read_penn_trees
-from treemem.trees.preorder import format_preorder, parse_preorder
-from treemem.trees.pyg_bridge import forest_from_pyg, forest_to_pyg, tree_from_pyg, tree_to_pyg
-from treemem.trees.sentiment import read_sentiment_trees
-from treemem.trees.sympy_bridge import tree_from_sympy, tree_to_sympy
 from treemem.trees.tokens import TokenSequences, forest_tokens, token_table
 from treemem.trees.tree import Tree, tree_from_postorder
 from treemem.trees.vocabulary import Kind, Vocabulary

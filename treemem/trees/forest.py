@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError, shown
-from treemem.trees.as_tree import trees_of
 from treemem.trees.forest_arrays import (
     ForestArrays,
     arrays_of_nodes,
@@ -25,8 +24,9 @@ from treemem.trees.forest_arrays import (
     same_data,
 )
 from treemem.trees.forest_files import load_arrays, read_parquet, save_arrays, write_parquet
+from treemem.trees.formats.as_tree import trees_of
+from treemem.trees.formats.text_forms import TextForm, TextReader
 from treemem.trees.postorder import PostorderTrees, concatenated_ranges, offsets, read_only
-from treemem.trees.text_forms import TextForm, TextReader
 from treemem.trees.token_layout import TokenForm, TokenSequences, punctuation, write_tokens
 from treemem.trees.tree import Node, Tree, tree_from_postorder, tree_nodes
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from treemem.errors import GraphError
-from treemem.trees.brackets import CONSTITUENT
+from treemem.trees.formats.brackets import CONSTITUENT
 from treemem.trees.tree import Tree
 
 _NONE = -1

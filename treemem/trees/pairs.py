@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import GraphError
 from treemem.trees.forest import Forest
-from treemem.trees.record_reader import RecordReader
+from treemem.trees.formats.record_reader import RecordReader
 from treemem.trees.tree import Tree
 
 PAIR = "pair"

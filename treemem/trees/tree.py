@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from treemem.errors import GraphError, shown
-from treemem.trees.label_text import format_label
-from treemem.trees.number_text import number_text
+from treemem.trees.formats.label_text import format_label
+from treemem.trees.formats.number_text import number_text
 
 if TYPE_CHECKING:
     import dgl
@@ -252,7 +252,7 @@ class Tree:
 
 def bridge_to(library: str) -> Any:
     """The module that converts trees from and to another library, which is imported on first use."""
-    return importlib.import_module(f"treemem.trees.{library}_bridge")
+    return importlib.import_module(f"treemem.trees.bridges.{library}")
 
 
 def tree_from_postorder(

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.trees.brackets import parse_brackets
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.tree import Tree
 
 ANY_SUBTREE = "_"

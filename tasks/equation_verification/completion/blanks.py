@@ -18,10 +18,10 @@ from treemem.errors import GraphError, RecipeError, shown
 from treemem.schedule import SubtreeIndex
 from treemem.tasks.equation_verification import EquationVerification, read_equations
 from treemem.tasks.equation_verification.completion.candidates import Candidates
-from treemem.trees.equation_labels import NUMBER
 from treemem.trees.forest import Forest
 from treemem.trees.forest_arrays import checked_integers
-from treemem.trees.preorder import parse_preorder
+from treemem.trees.formats.equations.labels import NUMBER
+from treemem.trees.formats.preorder import parse_preorder
 from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)

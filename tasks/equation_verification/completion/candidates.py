@@ -25,11 +25,11 @@ from treemem.tasks.equation_verification.generation.expressions import (
 )
 from treemem.tasks.equation_verification.generation.functions import DOUBTFUL, UNDEFINED, USABLE
 from treemem.tasks.equation_verification.generation.verification import POINTS
-from treemem.trees.equation_format import format_equation
-from treemem.trees.equation_labels import EQUALITY, NUMBER, UNIFIED_LABELS, variable_label
 from treemem.trees.forest import Forest
-from treemem.trees.preorder import parse_preorder
-from treemem.trees.record_reader import number_text
+from treemem.trees.formats.equations.format import format_equation
+from treemem.trees.formats.equations.labels import EQUALITY, NUMBER, UNIFIED_LABELS, variable_label
+from treemem.trees.formats.preorder import parse_preorder
+from treemem.trees.formats.record_reader import number_text
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

@@ -14,9 +14,9 @@ from treemem.model import Model
 from treemem.tasks.equation_verification.completion.blanks import Blanks
 from treemem.tasks.equation_verification.completion.candidates import Candidates, make_candidates
 from treemem.tasks.equation_verification.completion.completion import Engine, filling_scores
-from treemem.trees.equation_parser import parse_equation
-from treemem.trees.equation_tokens import describe_token, read_tokens
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.parser import parse_equation
+from treemem.trees.formats.equations.tokens import describe_token, read_tokens
 from treemem.trees.tree import Tree
 
 BLANK = "?"

@@ -13,8 +13,8 @@ from treemem.tasks.equation_verification.generation.expressions import Expressio
 from treemem.tasks.equation_verification.generation.functions import USABLE
 from treemem.tasks.equation_verification.generation.heldout import sorted_text
 from treemem.tasks.equation_verification.generation.verification import POINTS
-from treemem.trees.equation_labels import EQUALITY
-from treemem.trees.equation_parser import parse_expression
+from treemem.trees.formats.equations.labels import EQUALITY
+from treemem.trees.formats.equations.parser import parse_expression
 
 _T = TypeVar("_T")
 

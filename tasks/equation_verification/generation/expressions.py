@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from treemem.trees.equation_labels import (
+from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import (
     BINARY_FUNCTIONS,
     EQUALITY,
     LEAF_LABELS,
@@ -15,7 +16,6 @@ from treemem.trees.equation_labels import (
     UNARY_FUNCTIONS,
     variable_label,
 )
-from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 
 VARIABLES: tuple[str, ...] = tuple(variable_label(index) for index in range(NUM_VARIABLES))

@@ -32,8 +32,8 @@ from treemem.tasks.equation_verification.generation.published_procedure import p
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH, depth_quotas, split_by_depth
 from treemem.tasks.equation_verification.generation.textbook_walks import TextbookWalks
 from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, verify
-from treemem.trees.equation_labels import EQUALITY
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import EQUALITY
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from treemem.errors import TreememError, for_commands
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.textbook import textbook_equations
 from treemem.tasks.equation_verification.readers import read_equations
-from treemem.trees.equation_format import format_equation
-from treemem.trees.equation_parser import parse_equation
+from treemem.trees.formats.equations.format import format_equation
+from treemem.trees.formats.equations.parser import parse_equation
 
 _COMMUTATIVE = ("Equality", "Add", "Mul")
 _Counts = frozenset[tuple[str, int]]

@@ -12,8 +12,8 @@ import numpy as np
 
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.functions import CONSTANTS, FUNCTIONS
-from treemem.trees.equation_labels import EQUALITY
-from treemem.trees.equation_parser import parse_expression
+from treemem.trees.formats.equations.labels import EQUALITY
+from treemem.trees.formats.equations.parser import parse_expression
 
 NAN = "NaN:nan"
 INFINITE_LABELS = ("Infinity:oo", NAN)

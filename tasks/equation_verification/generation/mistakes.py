@@ -10,7 +10,7 @@ from itertools import accumulate
 from treemem.tasks.equation_verification.generation.expressions import VARIABLES, ExpressionTable
 from treemem.tasks.equation_verification.generation.functions import CONSTANTS
 from treemem.tasks.equation_verification.generation.textbook_walks import TextbookWalks
-from treemem.trees.equation_labels import BINARY_FUNCTIONS, EQUALITY, NUM_VARIABLES, UNARY_FUNCTIONS
+from treemem.trees.formats.equations.labels import BINARY_FUNCTIONS, EQUALITY, NUM_VARIABLES, UNARY_FUNCTIONS
 
 GROW, SHRINK, REPLACE, SIBLING, MISTAKE = 0, 1, 2, 4, 5
 """Kinds of false equations. Edits: put a function around a node; replace a node by one of its children; change the

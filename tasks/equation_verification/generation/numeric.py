@@ -11,8 +11,8 @@ import numpy as np
 
 from treemem.tasks.equation_verification.generation.functions import FUNCTIONS
 from treemem.tasks.equation_verification.generation.quotas import VALIDATION_SHARE
-from treemem.trees.equation_labels import EQUALITY, NUMBER
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import EQUALITY, NUMBER
 from treemem.trees.tree import Tree
 
 _LOG = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from treemem.tasks.equation_verification.generation.identities import BRANCHES, 
 from treemem.tasks.equation_verification.generation.quotas import TRAINING_DEPTH
 from treemem.tasks.equation_verification.generation.rule_book import RuleBook
 from treemem.tasks.equation_verification.generation.verification import TRUE, UNDECIDED, verify
-from treemem.trees.equation_parser import parse_equation
+from treemem.trees.formats.equations.parser import parse_equation
 from treemem.trees.tree import Tree
 
 _SIZES = (500, 1000, 1500)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from treemem.tasks.equation_verification.generation.expressions import ARITHMETIC_FUNCTIONS, VARIABLES, ExpressionTable
-from treemem.trees.equation_labels import EQUALITY, NUM_VARIABLES
+from treemem.trees.formats.equations.labels import EQUALITY, NUM_VARIABLES
 
 _GROWTH_CONSTANTS: tuple[tuple[str, ...], ...] = (
     ("NegativeOne:-1",),

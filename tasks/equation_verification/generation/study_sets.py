@@ -15,8 +15,8 @@ from treemem.tasks.equation_verification.generation.published_procedure import d
 from treemem.tasks.equation_verification.generation.quotas import shuffled
 from treemem.tasks.equation_verification.generation.textbook import textbook_equations
 from treemem.tasks.equation_verification.readers import read_equations
-from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.parser import parse_equation
 
 
 def part_of(forest: Forest, share: int, seed: int = 2020) -> Forest:

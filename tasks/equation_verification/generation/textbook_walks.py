@@ -10,8 +10,8 @@ from treemem.tasks.equation_verification.generation.expressions import VARIABLES
 from treemem.tasks.equation_verification.generation.identities import IDENTITIES
 from treemem.tasks.equation_verification.generation.rule_book import RuleBook
 from treemem.tasks.equation_verification.generation.textbook import school_equation, textbook_equations
-from treemem.trees.equation_labels import EQUALITY
-from treemem.trees.equation_parser import parse_equation, parse_expression
+from treemem.trees.formats.equations.labels import EQUALITY
+from treemem.trees.formats.equations.parser import parse_equation, parse_expression
 
 _START_SHARES = {"identity": 0.28, "school": 0.2, "axiom": 0.07, "two": 0.1, "instance": 0.1, "equal values": 0.25}
 _SUBSTITUTED_SHARE = 0.6

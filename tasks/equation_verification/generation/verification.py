@@ -18,7 +18,7 @@ from treemem.tasks.equation_verification.generation.evaluation import (
 )
 from treemem.tasks.equation_verification.generation.expressions import ExpressionTable
 from treemem.tasks.equation_verification.generation.functions import CONSTANTS, FUNCTIONS, Values
-from treemem.trees.equation_labels import NUM_VARIABLES
+from treemem.trees.formats.equations.labels import NUM_VARIABLES
 
 FALSE, TRUE, UNDECIDED = 0, 1, -1
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.trees.forest import Forest
-from treemem.trees.listops import DIGITS
-from treemem.trees.listops_arrays import Expressions, expressions_of_forest
+from treemem.trees.formats.listops import DIGITS
+from treemem.trees.formats.listops_arrays import Expressions, expressions_of_forest
 from treemem.trees.postorder import concatenated_ranges, stable_order
 
 
@@ -23,7 +23,7 @@ def evaluate_expressions(forest: Forest) -> NDArray[np.int64]:
         GraphError: a tree is not an expression.
 
     Example:
-        >>> from treemem.trees.listops_arrays import expressions_of_lines
+        >>> from treemem.trees.formats.listops_arrays import expressions_of_lines
         >>> lines = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "[MED 1 2 5 8 ]", "[SM 6 5 9 ]"]
         >>> evaluate_expressions(expressions_of_lines(lines).forest()).tolist()
         [9, 3, 0]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
-from treemem.trees.listops_arrays import END_TOKEN, TOKENS, Expressions, join
+from treemem.trees.formats.listops_arrays import END_TOKEN, TOKENS, Expressions, join
 
 PUBLISHED_OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 _MOST_TOKENS_AT_ONCE = 4_000_000

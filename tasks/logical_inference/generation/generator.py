@@ -11,9 +11,9 @@ from treemem.checked_options import checked_count
 from treemem.errors import RecipeError
 from treemem.tasks.logical_inference.generation.relations import VARIABLE_TABLES, relations, truth_tables
 from treemem.tasks.logical_inference.readers import LogicPairs, pair_operations
-from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.logic import AND, NOT, OR, VARIABLES
+from treemem.trees.formats.brackets import CONSTITUENT
+from treemem.trees.formats.logic import AND, NOT, OR, VARIABLES
 
 VERSION = "1"
 _VARIABLES_OF_A_PAIR = 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from treemem.trees.brackets import CONSTITUENT
 from treemem.trees.forest import Forest
-from treemem.trees.logic import AND, NOT, OR
+from treemem.trees.formats.brackets import CONSTITUENT
+from treemem.trees.formats.logic import AND, NOT, OR
 
 
 def with_operators(forest: Forest) -> Forest:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError
 from treemem.tasks.logical_inference.generation.operator_form import with_operators
 from treemem.trees.forest import Forest
-from treemem.trees.logic import AND, NOT, OR, VARIABLES
+from treemem.trees.formats.logic import AND, NOT, OR, VARIABLES
 
 RELATIONS = ("=", "<", ">", "^", "|", "v", "#")
 """Equivalence, forward and reverse entailment, negation, alternation, cover, independence (MacCartney 2009)."""

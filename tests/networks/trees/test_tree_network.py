@@ -26,7 +26,7 @@ from treemem.nn import (
     TreeRNN,
 )
 from treemem.schedule.tree_batch import TreeBatch
-from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
+from treemem.trees.formats.equations.labels import BINARY_FUNCTIONS, LEAF_LABELS, NUMBER, UNARY_FUNCTIONS
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 

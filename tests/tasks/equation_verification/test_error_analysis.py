@@ -9,8 +9,8 @@ from treemem.runs import packed_answers
 from treemem.runs.page_tables import error_table
 from treemem.tasks.equation_verification.error_analysis import depth_records, equation_groups
 from treemem.tasks.equation_verification.task import EquationVerification
-from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.parser import parse_equation
 
 TEXTS = ["sin(x) = sin(x)", "x + y = y", "x*1 = x", "sin(x*y) = 2"]
 TREES = [parse_equation(text) for text in TEXTS]

@@ -26,8 +26,8 @@ from treemem.tasks.equation_verification.generation.study_sets import deep_publi
 from treemem.tasks.equation_verification.generation.verification import FALSE, TRUE, verify
 from treemem.tasks.equation_verification.labelling import verdicts
 from treemem.tasks.equation_verification.shallow_reader import TokenReader
-from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, UNARY_FUNCTIONS, UNIFIED_LABELS
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import BINARY_FUNCTIONS, LEAF_LABELS, UNARY_FUNCTIONS, UNIFIED_LABELS
 from treemem.trees.tree import Tree
 
 SIZE = 3000

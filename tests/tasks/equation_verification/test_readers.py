@@ -12,8 +12,8 @@ from treemem.errors import GraphError, ParseError, RecipeError, TreememError, Vo
 from treemem.records import write_records
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.readers import read_equations, read_published
-from treemem.trees.equation_parser import parse_equation
-from treemem.trees.preorder import format_preorder
+from treemem.trees.formats.equations.parser import parse_equation
+from treemem.trees.formats.preorder import format_preorder
 from treemem.trees.tree import Tree
 
 

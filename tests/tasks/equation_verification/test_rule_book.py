@@ -19,9 +19,9 @@ from treemem.tasks.equation_verification.generation.mistakes import (
 )
 from treemem.tasks.equation_verification.generation.rule_book import RuleBook
 from treemem.tasks.equation_verification.generation.textbook_walks import TextbookWalks
-from treemem.trees.equation_labels import EQUALITY
-from treemem.trees.equation_parser import parse_equation, parse_expression
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import EQUALITY
+from treemem.trees.formats.equations.parser import parse_equation, parse_expression
 from treemem.trees.tree import Tree
 
 

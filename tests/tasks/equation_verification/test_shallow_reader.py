@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from treemem.tasks.equation_verification.shallow_reader import TokenReader, token_counts
-from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.parser import parse_equation
 
 
 def _forest(texts: list[str], labels: list[int]) -> Forest:

@@ -7,8 +7,8 @@ from treemem.model import Model
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.equation_verification.stack_actions import action_tables, mean_actions
-from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.parser import parse_equation
 
 TASK = EquationVerification()
 FOREST = Forest.from_trees(

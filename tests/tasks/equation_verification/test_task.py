@@ -19,9 +19,9 @@ from treemem.tasks.equation_verification import (
 )
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.published import MAJORITY_CLASS, PUBLISHED_FIGURES
-from treemem.trees.equation_labels import LEAF_LABELS
-from treemem.trees.equation_parser import parse_equation
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import LEAF_LABELS
+from treemem.trees.formats.equations.parser import parse_equation
 from treemem.trees.tree import Tree
 
 TASK = EquationVerification()

@@ -32,9 +32,9 @@ from treemem.tasks.equation_verification.generation.functions import USABLE
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.tasks.equation_verification.value_head import NUM_POINTS, ValueHead
 from treemem.tasks.equation_verification.values import points, subtree_values
-from treemem.trees.equation_labels import UNARY_FUNCTIONS
-from treemem.trees.equation_parser import parse_equation, parse_expression
 from treemem.trees.forest import Forest
+from treemem.trees.formats.equations.labels import UNARY_FUNCTIONS
+from treemem.trees.formats.equations.parser import parse_equation, parse_expression
 
 TASK = EquationVerification(read_out="values")
 TREE_LSTM = NetworkConfig("TreeLSTM", {"hidden_size": 6})

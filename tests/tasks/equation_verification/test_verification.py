@@ -37,8 +37,8 @@ from treemem.tasks.equation_verification.generation.verification import (
     UNDECIDED,
     verify,
 )
-from treemem.trees.equation_labels import BINARY_FUNCTIONS, LEAF_LABELS, UNARY_FUNCTIONS, UNIFIED_LABELS
-from treemem.trees.equation_parser import parse_equation, parse_expression
+from treemem.trees.formats.equations.labels import BINARY_FUNCTIONS, LEAF_LABELS, UNARY_FUNCTIONS, UNIFIED_LABELS
+from treemem.trees.formats.equations.parser import parse_equation, parse_expression
 from treemem.trees.tree import Tree
 
 

@@ -13,7 +13,7 @@ from treemem.tasks.listops.data import make_listops_data
 from treemem.tasks.listops.generation import study_sets
 from treemem.tasks.listops.generation.expression_sets import EXTRAPOLATION_SETS, NAMED_SETS, find_set
 from treemem.trees import Forest, format_listops
-from treemem.trees.listops_arrays import Expressions, expressions_of_forest
+from treemem.trees.formats.listops_arrays import Expressions, expressions_of_forest
 
 SMALL: dict[str, Any] = {"training_size": 300, "validation_size": 50, "test_size": 60, "pool": 500}
 

@@ -11,7 +11,7 @@ from trees.listops_strategies import nary_expressions, plain_text
 from treemem.errors import GraphError
 from treemem.tasks.listops import evaluate_expressions
 from treemem.trees import Forest, Tree, parse_listops
-from treemem.trees.listops_arrays import expressions_of_lines
+from treemem.trees.formats.listops_arrays import expressions_of_lines
 
 OPERATION = {
     "[MIN": min,

@@ -14,7 +14,7 @@ from treemem.runs import evaluate, fit, parse_recipe
 from treemem.tasks.listops import ListOps, ListOpsDataOptions
 from treemem.tasks.listops.task import GroupBy, length_bin, num_tokens
 from treemem.trees import Forest
-from treemem.trees.listops import ListOpsForm
+from treemem.trees.formats.listops import ListOpsForm
 
 TASK, NARY = ListOps(), ListOps(form="nary")
 TEXTS = ["[MAX 2 9 [MIN 4 7 ] 0 ]", "( ( ( ( [SM 6 ) 5 ) 9 ) ] )", "7"]

@@ -12,7 +12,7 @@ from treemem.errors import GraphError
 from treemem.tasks.logical_inference import RELATIONS, relations, truth_tables
 from treemem.tasks.logical_inference.generation.operator_form import with_operators
 from treemem.trees.forest import Forest
-from treemem.trees.logic import VARIABLES, parse_logic
+from treemem.trees.formats.logic import VARIABLES, parse_logic
 from treemem.trees.tree import Tree
 
 

@@ -31,8 +31,8 @@ from treemem.tasks.logical_inference import (
 )
 from treemem.tasks.logical_inference.data import divided, examples_with, held_out_pattern
 from treemem.trees.forest import Forest
-from treemem.trees.logic import parse_logic
-from treemem.trees.record_reader import SPLITS
+from treemem.trees.formats.logic import parse_logic
+from treemem.trees.formats.record_reader import SPLITS
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from treemem.errors import GraphError, RecipeError
 from treemem.tasks.equation_verification.completion import make_candidates, read_blanked
-from treemem.trees.preorder import format_preorder
+from treemem.trees.formats.preorder import format_preorder
 
 
 def test_blanks_of_a_file_stand_where_it_says_spelled_as_they_were(write) -> None:

@@ -8,7 +8,7 @@ from treemem.tasks.equation_verification.completion import draw_blanks, make_can
 from treemem.tasks.equation_verification.generation.generator import generate_equations
 from treemem.trees import parse_equation
 from treemem.trees.forest import Forest
-from treemem.trees.preorder import format_preorder, parse_preorder
+from treemem.trees.formats.preorder import format_preorder, parse_preorder
 from treemem.trees.tree import Tree
 
 

@@ -10,7 +10,7 @@ from treemem.tasks.equation_verification.completion import Candidates, make_cand
 from treemem.tasks.equation_verification.completion.candidates import value_classes
 from treemem.trees import parse_expression
 from treemem.trees.forest import Forest
-from treemem.trees.preorder import format_preorder
+from treemem.trees.formats.preorder import format_preorder
 
 
 def texts_in_class_of(candidates: Candidates, text: str) -> set[str]:

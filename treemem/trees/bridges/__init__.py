@@ -1,0 +1,1 @@
+"""Trees from and to DGL, networkx, PyG and sympy."""

@@ -1,0 +1,1 @@
+"""Trees as text and nested data: parsers, printers and readers of records."""
