@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees.test_logic import formulas, written
+from trees.formats.test_logic import formulas, written
 
 from treemem.errors import GraphError
 from treemem.tasks.logical_inference import RELATIONS, relations, truth_tables
