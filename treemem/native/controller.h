@@ -175,7 +175,7 @@ struct Run {
 
 }  // namespace
 
-// The functions of a memory: it is made from what fused.py of the memory gives, and for the backward pass from the
+// The functions of a memory: it is made from what native.py of the memory gives, and for the backward pass from the
 // gradients too.
 #define RUN(Memory)                                                                                                   \
   extern "C" {                                                                                                        \

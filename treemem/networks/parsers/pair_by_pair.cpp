@@ -1,5 +1,5 @@
 // Sequences that become trees pair by pair, composed by a Tree-LSTM and scored by a query. The equations are those of
-// pair_by_pair.py, and of the backward pass those of gumbel_tree_lstm/fused.py.
+// pair_by_pair.py, and of the backward pass those of gumbel_tree_lstm/native.py.
 //
 // Nodes and pairs have numbers. Leaves are the first nodes, and pair p becomes the node `leaves + p`. There are numbers for
 // 3 n - 5 pairs of n > 1 tokens: those of the leaves, and two for each choice but the last. A choice at an end needs one.
@@ -16,7 +16,7 @@
 #include "packed.h"
 #include "step.h"
 
-// The step of the cell for two children, printed from tree_lstm.py.
+// The step of the cell for two children, printed from trees/tree_lstm/equations.py.
 namespace tree_lstm {
 TREE_LSTM_STEP
 }

@@ -2,7 +2,7 @@
 
 #include "controller.h"
 
-// Both are declared in fused.py.
+// Both are declared in native.py.
 struct Fields { FIELDS };
 struct MemoryGradients { MEMORY_GRADIENTS };
 

@@ -8,7 +8,7 @@
 // Items lie in places: those before the first step from `begin` on, pushed ones beside them. Items are read where they
 // came from, the first ones or the controls.
 
-// Both are declared in fused.py.
+// Both are declared in native.py.
 struct Fields { FIELDS };
 struct MemoryGradients { MEMORY_GRADIENTS };
 

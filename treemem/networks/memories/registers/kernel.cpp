@@ -7,7 +7,7 @@
 //
 // The state of a sequence has the rows that are written, then the weights of reading and of writing.
 
-// Both are declared in fused.py.
+// Both are declared in native.py.
 struct Fields { FIELDS };
 struct MemoryGradients { MEMORY_GRADIENTS };
 

@@ -8,7 +8,7 @@
 // Of a stack only the rows that can differ from an empty one are kept: rows_before the first step, one more after each
 // step, at most depth.
 
-// Both are declared in fused.py.
+// Both are declared in native.py.
 struct Fields { FIELDS };
 struct MemoryGradients { MEMORY_GRADIENTS };
 

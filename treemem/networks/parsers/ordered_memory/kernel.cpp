@@ -1,6 +1,6 @@
 // The Ordered Memory of Shen et al. 2019 over packed sequences, forward and backward.
 //
-// The equations are those of naive.py. What is done differently:
+// The equations are those of equations.py. What is done differently:
 // - A slot is composed only in the sequences whose cp there is at least `skip` (above 0 if skip is 0). In the others its
 //   candidate is the element. The last slot is always composed.
 // - A (slot, sequence) that is composed is a "pair". The pairs of a step are sorted by slot, and by the first composed
@@ -8,7 +8,7 @@
 // - The memory of a pair follows from the two steps before: below its first composed slot, a sequence holds elements.
 // - Sequences are independent. Each thread takes every n-th one, without waiting for the others.
 //
-// Without the backward pass by hand, autograd of naive.py, one thread trains 1.8 times as long (128 units, 21 slots, 128
+// Without the backward pass by hand, autograd of equations.py, one thread trains 1.8 times as long (128 units, 21 slots, 128
 // random sequences of 10 to 50 tokens, dropout), and 3.4 times where the attention is sharp.
 //
 // Matrices are row by row.
@@ -25,7 +25,7 @@
 #include "packed.h"
 #include "step.h"
 
-// The steps of a composed slot and of the score of a key, printed from fused.py.
+// The steps of a composed slot and of the score of a key, printed from native.py.
 namespace slot_step {
 SLOT_STEP
 }
@@ -33,7 +33,7 @@ namespace score_step {
 SCORE_STEP
 }
 
-// Both are declared in fused.py.
+// Both are declared in native.py.
 struct Problem { PROBLEM };
 struct Gradients { GRADIENTS };
 

@@ -1,4 +1,4 @@
-// Transitions over stacks and buffers, forward and backward; the equations are those of naive.py.
+// Transitions over stacks and buffers, forward and backward; the equations are those of equations.py.
 //
 // Sequences are independent. They run in groups, step by step, so that products have many rows. Each thread takes every
 // n-th group.
@@ -16,7 +16,7 @@
 #include "packed.h"
 #include "step.h"
 
-// The steps of a composition and of the tracker, printed from tree_lstm.py and controller/step.py.
+// The steps of a composition and of the tracker, printed from trees/tree_lstm/equations.py and native.py.
 namespace tree_lstm {
 TREE_LSTM_STEP
 }
