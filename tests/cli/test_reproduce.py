@@ -39,6 +39,7 @@ def test_a_page_is_written_from_records(tmp_path: Path, capsys: pytest.CaptureFi
         (["comparison", "learned", "--networks", "LSTN"], "no network 'LSTN'; did you mean LSTM"),
         (["comparison", "learned-logic", "--files", f"published_dev={__file__}"], "called 'published_dev'"),
         (["logical_inference", "gold-trees"], "gold-trees needs --data"),
+        (["logical_inference", "gold-trees", "--data", "absent"], "--data absent: there is no such folder"),
     ],
 )
 def test_a_wrong_command_is_told(
@@ -60,6 +61,7 @@ def test_the_comparison_at_equal_cost_runs_the_named_rows_with_so_many_processes
 
     monkeypatch.setattr(queue, "run_queue", told)
     (tmp_path / "lines.tsv").write_text("")
+    (tmp_path / "published").mkdir()
     words = ["comparison", "learned", "--networks", "LSTM", "Ordered Memory, published size", "--processes", "2"]
     words += ["--data", str(tmp_path / "published"), "--files", f"published_lines={tmp_path / 'lines.tsv'}"]
     words += ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "mine"), "--page", str(tmp_path / "p.md")]

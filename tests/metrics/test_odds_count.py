@@ -17,20 +17,18 @@ def test_accuracy_at_even_odds_is_that_of_the_answers() -> None:
     assert (again.yes == counts.yes).all()
 
 
-def test_the_best_threshold_is_where_most_are_right() -> None:
+def test_a_threshold_divides_the_answers() -> None:
     odds = np.array([-20.0, -1.1, -0.6, -0.4, 0.6, 3.0])
     yes = np.array([False, False, True, True, True, True])
     probabilities = 1 / (1 + np.exp(-odds))
     counts = OddsCount.of(probabilities, yes)
     assert counts.accuracy() == 4 / 6
-    assert counts.best_threshold() == -0.75
     assert counts.accuracy(-0.75) == 1
 
 
 def test_certain_answers_are_counted() -> None:
     counts = OddsCount.of(np.array([0.0, 1.0]), np.array([False, True]))
     assert counts.no[0] == counts.yes[-1] == 1
-    assert counts.best_threshold() == 0
 
 
 def test_an_even_probability_counts_as_yes_for_the_threshold_and_is_nobodys_label() -> None:

@@ -197,11 +197,18 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, text: str) -> None:
         ("task_options.numeric=maybe", "task_options.numeric must be true or false, not 'maybe'"),
         ("task_options.decoder_activation=softplus", "task_options.decoder_activation must be one of .*softplus"),
         ("networks.Tree-LSTM+stack+normalize+no-op.options.stack_size=0", "stack_size must be at least 1, not 0"),
+        ("networks.Tree-LSTM.options.engine=fast", "engine='fast' is none of auto, naive, autograd"),
     ],
 )
 def test_options_of_the_packaged_task_and_networks_are_checked_with_the_recipe(override: str, problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
         load_recipe("equation_verification/small", [override])
+
+
+def test_a_recipe_may_name_an_engine_as_it_was_named_before_as_a_layer_may() -> None:
+    recipe = load_recipe("equation_verification/small", ["networks.Tree-LSTM.options.engine=fused"])
+    network = recipe.networks["Tree-LSTM"].build(recipe.make_task().vocabulary)
+    assert network.options["engine"] == "auto"
 
 
 def test_a_missing_file_of_the_task_is_no_fault_of_a_network() -> None:

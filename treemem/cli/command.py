@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
@@ -121,6 +122,17 @@ def add_overrides(parser: CommandParser, example: str) -> None:
         "--set", action="append", default=[], type=str, metavar="FIELD=VALUE",
         help=f"override a field, such as {example}; may be repeated",
     )  # fmt: skip
+
+
+def given_folder(name: str, folder: str | None) -> Path | None:
+    """Return the folder that an option names, or None.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    if folder is not None and not Path(folder).is_dir():
+        raise UsageError(f"{name} {folder}: there is no such folder")
+    return None if folder is None else Path(folder)
 
 
 def overrides_as_options(words: Sequence[str], parser: CommandParser) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError
+from treemem.cli.command import Command, CommandParser, UsageError, given_folder
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -29,8 +29,7 @@ def _run(options: Namespace) -> int | None:
     if options.processes < 1:
         raise UsageError(f"--processes must be at least 1, not {options.processes}")
     entries = chosen_entries(read_queue(), options.studies)
-    data = None if options.data is None else Path(options.data)
-    places = Places(Path(options.runs), Path(options.results), data)
+    places = Places(Path(options.runs), Path(options.results), given_folder("--data", options.data))
 
     def print_state() -> float:
         rows = list(remaining(entries, places))

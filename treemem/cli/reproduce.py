@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError
+from treemem.cli.command import Command, CommandParser, UsageError, given_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def _run(options: Namespace) -> None:
         if not equals or not Path(path).is_file():
             raise UsageError(f"--files {text}: write NAME=PATH with the path of an existing file")
         files[name] = Path(path)
-    runs, data = Path(options.runs), None if options.data is None else Path(options.data)
+    runs, data = Path(options.runs), given_folder("--data", options.data)
     if folder is FOLDER:
         parts = chosen_parts(options.studies, options.networks)
         given = [*options.networks, *options.files]

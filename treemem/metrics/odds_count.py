@@ -16,8 +16,6 @@ _EDGES = np.arange(-_LARGEST * _BINS_A_UNIT, _LARGEST * _BINS_A_UNIT + 1) / _BIN
 class OddsCount:
     """A histogram of the log odds ``log(p / (1 - p))`` of binary predictions.
 
-    A threshold can be chosen on the counts of one data set and scored on those of another.
-
     Attributes:
         no, yes: number of examples with label 0 or 1, int64 ``[bins]``. A bin is a quarter wide; the first and the last
             hold all log odds outside -10 to 10.
@@ -48,9 +46,3 @@ class OddsCount:
         """Return the accuracy with a log-odds threshold, a multiple of a quarter."""
         first = int(np.searchsorted(_EDGES, threshold, side="right"))
         return float((self.no[:first].sum() + self.yes[first:].sum()) / (self.no.sum() + self.yes.sum()))
-
-    def best_threshold(self) -> float:
-        """Return the log-odds threshold with the highest accuracy; of equally good ones the nearest to 0."""
-        gain = np.cumsum(self.no[:-1]) - np.cumsum(self.yes[:-1])
-        best = np.flatnonzero(gain == gain.max())
-        return float(_EDGES[best[np.argmin(np.abs(_EDGES[best]))]])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from treemem.errors import RecipeError, near_names
 from treemem.model import weights_of
@@ -172,7 +172,7 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
         raise RecipeError("networks must be names, each with the fields network and options")
     for name, fields in networks.items():
         if isinstance(fields, Mapping) and set(fields) <= {"options"}:
-            near = near_names(str(name), [each for each in networks if each != name])
+            near = near_names(str(name), [other for other in networks if other != name])
             raise RecipeError(f"networks.{name} has no field 'network'{near}")
     networks = {name: _parse_network(name, fields) for name, fields in networks.items()}
     seeds = _parse_seeds(content.get("seeds") or [])
@@ -270,14 +270,22 @@ def read_options(constructor: Callable[..., Any], given: Any, place: str) -> dic
 
 
 def _declared_types(constructor: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of the parameters; nothing if a type cannot be resolved."""
+    """Return the types of the parameters; nothing if a type cannot be resolved.
+
+    A choice that a layer checks where it is set is left out: its values may have former names.
+    """
     try:
         if not isinstance(constructor, type):
             return get_type_hints(constructor)
-        own = [vars(each)["__init__"] for each in constructor.__mro__[-2::-1] if "__init__" in vars(each)]
-        return {name: hint for each in own for name, hint in get_type_hints(each).items()}
+        constructors = [vars(base)["__init__"] for base in constructor.__mro__[-2::-1] if "__init__" in vars(base)]
+        types = {name: hint for function in constructors for name, hint in get_type_hints(function).items()}
     except NameError:
         return {}
+    return {
+        name: hint
+        for name, hint in types.items()
+        if get_origin(hint) is not Literal or not hasattr(inspect.getattr_static(constructor, name, None), "__set__")
+    }
 
 
 def _read_value(declared: Any, value: Any, place: str) -> Any:
@@ -312,7 +320,7 @@ def _check_names(fields: Any, known: Iterable[str], place: str) -> None:
     for name in fields:
         if name not in names:
             near = near_names(str(name), names) or f"; there are {', '.join(names)}"
-            if not place and str(name) in {each.name for each in dataclasses.fields(TrainingOptions)}:
+            if not place and str(name) in {option.name for option in dataclasses.fields(TrainingOptions)}:
                 near = f"; did you mean training.{name}?"
             raise RecipeError(f"no field {shorten(f'{place}.{name}' if place else str(name), _LONGEST_SHOWN)}{near}")
 
