@@ -77,19 +77,11 @@ def growth_records(
         before: the records so far.
         sentences: how many trees.
     """
-    known = {record["run"]: record["weights"] for record in before}
-    for run, record in zip(done.runs, done.records, strict=True):
-        if known.get(run.name) == record["weights"]:
-            continue
+    for run, first in done.unmeasured(before):
         gold, _ = gold_trees((run.task or done.task).examples(done.data[run.data]), "validation")
         models = {epoch: load(place) for epoch, place in RunFolder(done.folder / run.name).epochs().items()}
-        yield {
-            "run": run.name,
-            "row": run.row,
-            "training": {"seed": run.training.seed},
-            "weights": record["weights"],
-            "epochs": [{"epoch": epoch, **_growth(model, gold[:sentences])} for epoch, model in models.items()],
-        }
+        epochs = [{"epoch": epoch, **_growth(model, gold[:sentences])} for epoch, model in models.items()]
+        yield {**first, "epochs": epochs}
 
 
 def _growth(model: Model, gold: Sequence[Tree]) -> dict[str, float]:

@@ -25,14 +25,13 @@ from treemem.errors import RecipeError, TreememError, near_names
 from treemem.networks import NETWORKS
 from treemem.plain_yaml import load_yaml
 from treemem.records import replacing, writing
-from treemem.runs.data_sets import DataSets
+from treemem.runs.data_sets import DataHashes, StudyPlaces
 from treemem.runs.results_page import write_page
-from treemem.runs.study import begin_worker
+from treemem.runs.study import begin_worker, is_complete
 from treemem.runs.study_file import Study, StudyFolder
 from treemem.runs.study_file_run import run_study_file
 from treemem.runs.study_records import read_study
 from treemem.tasks.comparison.comparison import FOLDER, STUDY, Part, comparison_parts, hashes_of, run_row
-from treemem.tasks.recorded_data import DataHashes
 
 QUEUE = Path(__file__).with_name("queue.yaml")
 _LOCKS = "queue"
@@ -54,6 +53,17 @@ class Places:
     results: Path
     data: Path | None = None
     comparison: Path | None = None
+
+    def of(self, entry: Entry) -> StudyPlaces:
+        """Return the places of a study."""
+        page = entry.folder.page
+        results = self.results / page if entry.folder is not FOLDER or self.comparison is None else self.comparison
+        base = Path() if self.data is None else self.data
+        files = {
+            name: base / path for name, path in entry.files.items() if self.data is not None or Path(path).is_absolute()
+        }
+        data = None if entry.data is None or self.data is None else self.data / entry.data
+        return StudyPlaces(self.runs, results, self.results / f"{page}.md", data, files)
 
 
 @dataclass(frozen=True)
@@ -81,18 +91,16 @@ class Entry:
 
     def jobs(self, places: Places) -> list[Job]:
         """Return the jobs of the study in their order."""
-        task, _, name = self.study.rpartition("/")
-        folder = None if self.data is None or places.data is None else places.data / self.data
-        base = Path() if places.data is None else places.data
-        files = {
-            name: base / path
-            for name, path in self.files.items()
-            if places.data is not None or Path(path).is_absolute()
-        }
-        if task == FOLDER.name:
-            return _rows(name, self, places, folder, files)
-        jobs = _runs(StudyFolder.find(task).study(name), places, folder, files)
-        return [replace(job, is_first=self.first) for job in jobs]
+        name = self.study.rpartition("/")[2]
+        if self.folder is FOLDER:
+            return _rows(name, self, places.of(self))
+        return [replace(job, is_first=self.first) for job in _runs(self.folder.study(name), places.of(self))]
+
+    @property
+    def folder(self) -> StudyFolder:
+        """The folder of the study."""
+        task = self.study.rpartition("/")[0]
+        return FOLDER if task == FOLDER.name else StudyFolder.find(task)
 
 
 @dataclass(frozen=True)
@@ -174,66 +182,59 @@ def entries_of_rows(
     return found
 
 
-def _rows(title: str, entry: Entry, places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:
+def _rows(title: str, entry: Entry, places: StudyPlaces) -> list[Job]:
     parts = {part.title: part for part in comparison_parts(entry.networks).values()}
     if title not in parts:
         raise RecipeError(f"{FOLDER.name} has no part {title!r} of {STUDY}; there are {', '.join(parts)}")
-    part, results = parts[title], places.comparison or places.results / FOLDER.page
-    hashes = hashes_of(part, places.runs, data, files)
+    part = parts[title]
+    hashes = hashes_of(part, places)
 
     def job(row: str) -> Job:
         return Job(
             f"{FOLDER.name}/{title}/{row}",
-            lambda: part.is_done(results, row, places.runs, hashes, files),
-            lambda: run_row(part, row, runs=places.runs, results=results, data=data, files=files),
+            lambda: part.is_done(row, places, hashes.of),
+            lambda: run_row(part, row, places),
             is_first=row in part.first,
         )
 
     return [job(row) for row in entry.rows or part.order]
 
 
-def _runs(study: Study, places: Places, data: Path | None, files: Mapping[str, Path]) -> list[Job]:
-    task = study.folder.task.name
-    results, page = places.results / study.folder.page, places.results / f"{study.folder.page}.md"
-    file, marker = results / f"{study.name}.jsonl", places.runs / _LOCKS / f"{task} {study.name} measured"
-    sets = DataSets(study, places.runs / task / "data", data, files)
-    runs_by_name = {run.name: run for run in study.runs(data)}
-    scored = [name for name in study.files if sets.has(name)]
-    hashes = DataHashes(next((run.task for run in runs_by_name.values()), None) or study.folder.task(), sets.at_hand)
-
-    def is_whole(record: Mapping[str, Any]) -> bool:
-        run = runs_by_name.get(record["run"])
-        if run is None or not {*study.splits} <= record["scores"].keys():
-            return False
-        return hashes.are_recorded(record, run, scored)
+def _runs(study: Study, places: StudyPlaces) -> list[Job]:
+    name = study.folder.task.name
+    file, marker = places.results / f"{study.name}.jsonl", places.runs / _LOCKS / f"{name} {study.name} measured"
+    sets, runs = places.data_sets(study), {run.name: run for run in study.runs(places.data)}
+    parts = [*study.splits, *(file_name for file_name in study.files if sets.has(file_name))]
+    task = next((run.task for run in runs.values()), None) or study.folder.task()
+    hashes = DataHashes(task, sets.at_hand)
 
     def recorded() -> set[str]:
-        return {record["run"] for record in read_study(file) if is_whole(record)}
-
-    def run(only: Sequence[str] | None) -> None:
-        options: dict[str, Any] = {"runs": places.runs, "results": results, "page": page, "data": data, "files": files}
-        run_study_file(study, **options, only=only)
+        known = {record["run"]: record for record in read_study(file) if record["run"] in runs}
+        return {run for run, record in known.items() if is_complete(record, runs[run], task, parts, hashes.of)}
 
     def digest() -> str:
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
     def measure() -> None:
-        run(None)
+        run_study_file(study, places)
         with writing(marker), replacing(marker) as temporary:
             temporary.write_text(digest(), encoding="utf-8")
 
-    def job(name: str) -> Job:
-        return Job(f"{task}/{study.name}: {name}", lambda: name in recorded(), lambda: run([name]))
+    def job(run: str) -> Job:
+        return Job(
+            f"{name}/{study.name}: {run}",
+            lambda: run in recorded(),
+            lambda: run_study_file(study, places, only=[run]),
+        )
 
-    names = list(runs_by_name)
-    jobs = [job(name) for name in names]
+    jobs = [job(run) for run in runs]
     if study.measurements:
         jobs.append(
             Job(
-                f"{task}/{study.name}: measurements",
+                f"{name}/{study.name}: measurements",
                 lambda: marker.exists() and file.exists() and marker.read_text(encoding="utf-8") == digest(),
                 measure,
-                lambda: recorded().issuperset(names),
+                lambda: recorded().issuperset(runs),
             )
         )
     return jobs
@@ -331,11 +332,7 @@ def _taken(job: Job, places: Places, failed: dict[str, str]) -> bool:
 
 def write_pages(entries: Sequence[Entry], places: Places) -> list[Path]:
     """Write the pages of the tasks of some studies. Return their places."""
-    folders: dict[str, StudyFolder] = {}
-    for entry in entries:
-        task = entry.study.rpartition("/")[0]
-        folder = FOLDER if task == FOLDER.name else StudyFolder.find(task)
-        folders[folder.page] = folder
+    folders = {entry.folder.page: entry.folder for entry in entries}
     pages = []
     for name, folder in folders.items():
         page = places.results / f"{name}.md"

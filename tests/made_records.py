@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from treemem.runs.study import StudyRun
+from treemem.runs.run import StudyRun
 from treemem.runs.study_records import packed_answers
 
 Groups = Mapping[int, tuple[int, int]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,21 +20,21 @@ import numpy as np
 from treemem.errors import CellError, RecipeError, near_names
 from treemem.networks import NETWORKS, NetworkConfig, every_network
 from treemem.plain_yaml import load_yaml
-from treemem.records import locked, write_records, writing
-from treemem.runs.data_sets import DataSets
+from treemem.records import write_records
+from treemem.runs.data_sets import DataHashes, DataSets, StudyPlaces
 from treemem.runs.matched_width import matched_width
 from treemem.runs.options import TrainingOptions
 from treemem.runs.page_tables import Records, seed_of_record
 from treemem.runs.recipe import Recipe, parse_recipe
-from treemem.runs.study import StudyRun, recorded_model, run_study
+from treemem.runs.run import StudyRun
+from treemem.runs.study import is_complete, recorded_model, run_study
 from treemem.runs.study_file import Study, StudyFolder
 from treemem.runs.study_file_run import tell_nothing_trained
-from treemem.runs.study_records import of_one_form, read_study
+from treemem.runs.study_records import add_record, read_study
 from treemem.runs.training_loop import DivergedError
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison.beyond import divided, together
 from treemem.tasks.induced_trees import found_trees, tree_scores
-from treemem.tasks.recorded_data import DataHashes
 from treemem.trees.forest import Forest
 from treemem.trees.formats.record_reader import SPLITS
 
@@ -50,6 +50,7 @@ _SMALLEST = 4  # a hidden size at which numbers of heads and chunk sizes leave e
 _TRIALS = "trials"
 _OF_A_TRIAL = ("parameters", "epochs", "compute_seconds", "environment", "data")
 _DATA = "data"
+_SCORED = SPLITS[1:]
 
 
 @dataclass(frozen=True)
@@ -152,15 +153,9 @@ class Part:
         wanted = {name + suffix for name in networks for suffix in ("", *(f", {form}" for form in self.forms))}
         return [row for row in self.order if row in wanted]
 
-    def data_sets(self, runs: Path, data: Path | None, files: Mapping[str, Path] | None) -> DataSets:
-        """Return the data sets of the task.
-
-        Args:
-            runs: folder for runs, in which generated sets are kept.
-            data: the user's data folder.
-            files: the user's files by name.
-        """
-        return DataSets(Study(StudyFolder.find(self.task), self.title), runs / self.task / _DATA, data, files)
+    def data_sets(self, places: StudyPlaces) -> DataSets:
+        """Return the data sets of the task."""
+        return places.data_sets(Study(StudyFolder.find(self.task), self.title))
 
     def tests(self, sets: DataSets) -> tuple[Forest, Forest]:
         """Return the data to train on, and the test beyond training."""
@@ -234,24 +229,15 @@ class Part:
         found = {seed_of_record(each): each for each in read_study(self.file_of(results, row))}
         return [found[seed] for seed in self.seeds if seed in found]
 
-    def is_done(
-        self,
-        results: Path,
-        row: str,
-        runs: Path,
-        hashes: DataHashes | None = None,
-        files: Mapping[str, Path] | None = None,
-    ) -> bool:
+    def is_done(self, row: str, places: StudyPlaces, hash_of: Callable[[str], str | None]) -> bool:
         """Return whether a row's runs and induced trees are recorded; of a row that cannot be trained, its trials.
 
         Args:
-            results: folder of the records.
             row: of the comparison.
-            runs: folder for runs, as in :func:`run_row`.
-            hashes: of the data that the records must be of; None: any.
-            files: the user's files by name, whose data sets must be scored.
+            places: as in :func:`run_row`.
+            hash_of: returns the hash of the data, by name, that the records must be of; None: any.
         """
-        trials, done = self.recorded_trials(results, row), self.records(results, row)
+        trials, done = self.recorded_trials(places.results, row), self.records(places.results, row)
         if self.next_trial(trials) is not None:
             return False
         best = best_trial(trials)
@@ -259,15 +245,14 @@ class Part:
             return True
         if len(done) < len(self.seeds):
             return False
-        if hashes is not None:
-            sets = self.data_sets(Path(), None, files)
-            scored = self.scored(row, [name for name in self.files if sets.has(name)])
-            planned = {seed: self.run_with(row, best, seed) for seed in self.seeds}
-            if not all(hashes.are_recorded(each, planned[seed_of_record(each)], scored) for each in done):
-                return False
-        return not self.without_trees(row, done, results, runs)
+        sets, task = self.data_sets(places), self.make_task()
+        parts = [*_SCORED, *self.scored(row, [name for name in self.files if sets.has(name)])]
+        planned = [self.run_with(row, best, seed) for seed in self.seeds]
+        if not all(is_complete(record, run, task, parts, hash_of) for record, run in zip(done, planned, strict=True)):
+            return False
+        return not self.without_trees(row, done, places)
 
-    def without_trees(self, row: str, done: Records, results: Path, runs: Path) -> Records:
+    def without_trees(self, row: str, done: Records, places: StudyPlaces) -> Records:
         """Return the records of the runs of a row whose induced trees are not scored, and could be.
 
         A network that reads trees in several forms has no trees to compare: its tokens are not their leaves. A run
@@ -276,11 +261,10 @@ class Part:
         induces = getattr(self.recipe.networks[row].constructor(), "can_induce_trees", False)
         if self.forms or not induces or not self.scores_beyond(row):
             return []
-        scored = {
-            weights for each in read_study(self.trees_file_of(results, row)) for weights in each["weights"].values()
-        }
-        folder = self.folder(runs)
-        return [each for each in done if each["weights"] not in scored and (folder / each["run"]).exists()]
+        trees = read_study(self.trees_file_of(places.results, row))
+        scored = {weights for record in trees for weights in record["weights"].values()}
+        folder = self.folder(places.runs)
+        return [record for record in done if record["weights"] not in scored and (folder / record["run"]).exists()]
 
     def folder(self, runs: Path) -> Path:
         """Return the folder of the runs of the part within that for all runs."""
@@ -328,35 +312,24 @@ def chosen_parts(names: Sequence[str], networks: Sequence[str] = ()) -> list[Par
     return [part for part in parts if {STUDY, part.title} & {*names}]
 
 
-def run_row(
-    part: Part,
-    row: str,
-    *,
-    runs: Path,
-    results: Path,
-    data: Path | None = None,
-    files: Mapping[str, Path] | None = None,
-) -> None:
+def run_row(part: Part, row: str, places: StudyPlaces) -> None:
     """Run what is not recorded of a row: its trials, then all seeds with what was best, and the trees that it induces.
 
     Args:
         part: the task.
         row: of the comparison.
-        runs: folder for runs; ``comparison/learned-PART`` is made in it.
-        results: folder of the records.
-        data: the user's data folder.
-        files: the user's files by name.
+        places: of its data, runs and results; ``comparison/learned-PART`` is made in the folder for runs.
 
     Raises:
         RecipeError: as :func:`treemem.runs.run_study`; a data set needs a file or folder that is not given.
     """
-    sets = part.data_sets(runs, data, files)
+    sets, results = part.data_sets(places), places.results
     within, beyond = part.tests(sets)
     further = {name: sets[name] for name in part.files if sets.has(name)}
     tests = {BEYOND: beyond, **further}
     scored = {name: tests[name] for name in part.scored(row, list(further))}
     while (trial := part.next_trial(part.recorded_trials(results, row))) is not None:
-        _record_trial(part, row, trial, within, runs, results)
+        _record_trial(part, row, trial, within, places)
     best = best_trial(part.recorded_trials(results, row))
     if best is None:
         return
@@ -366,33 +339,33 @@ def run_row(
             part.make_task(),
             [part.run_with(row, best, seed)],
             {_DATA: within},
-            folder=part.folder(runs),
+            folder=part.folder(places.runs),
             results=file,
             files=scored,
-            splits=["validation", "test"],
+            splits=_SCORED,
         )
-        _record_trees(part, row, within, beyond, runs, results)
+        _record_trees(part, row, within, beyond, places)
     if part.records(results, row) == before:
         tell_nothing_trained(file, len(before))
 
 
-def hashes_of(part: Part, runs: Path, data: Path | None = None, files: Mapping[str, Path] | None = None) -> DataHashes:
+def hashes_of(part: Part, places: StudyPlaces) -> DataHashes:
     """Return the hashes of the data of a part, by the names that its records have. The arguments are of ``run_row``."""
 
     def find(name: str) -> Forest | None:
-        sets = part.data_sets(runs, data, files)
+        sets = part.data_sets(places)
         if name not in (_DATA, BEYOND):
             return sets.at_hand(name)
-        if any(sets.at_hand(each) is None for each in (part.data_set, *part.beyond)):
+        if any(sets.at_hand(needed) is None for needed in (part.data_set, *part.beyond)):
             return None
         return dict(zip((_DATA, BEYOND), part.tests(sets), strict=True))[name]
 
     return DataHashes(part.make_task(), find)
 
 
-def _record_trial(part: Part, row: str, trial: Trial, within: Forest, runs: Path, results: Path) -> None:
+def _record_trial(part: Part, row: str, trial: Trial, within: Forest, places: StudyPlaces) -> None:
     """Train and record a trial. Only its accuracy on validation is kept."""
-    run, folder = part.trial_of(row, trial), part.folder(runs)
+    run, folder = part.trial_of(row, trial), part.folder(places.runs)
     file = folder / f"{_TRIALS} {part.stem_of(row)}.jsonl"
     tried: dict[str, Any] = {"row": row, "optimizer": trial.optimizer, "learning_rate": trial.rate}
     fields: dict[str, Any] = {}
@@ -404,19 +377,14 @@ def _record_trial(part: Part, row: str, trial: Trial, within: Forest, runs: Path
         fields = {name: done[name] for name in _OF_A_TRIAL}
     except (DivergedError, CellError):
         accuracy = None
-    place = results / part.title / f"{_TRIALS}.jsonl"
-    with writing(place.parent):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
-        known = [each for each in read_study(place) if any(each[name] != value for name, value in tried.items())]
-        new = {**dict.fromkeys(_OF_A_TRIAL), **tried, **fields, "accuracy": accuracy}
-        write_records(place, of_one_form([*known, new]))
+    place = places.results / part.title / f"{_TRIALS}.jsonl"
+    add_record(place, {**dict.fromkeys(_OF_A_TRIAL), **tried, **fields, "accuracy": accuracy}, by=[*tried])
 
 
-def _record_trees(part: Part, row: str, within: Forest, beyond: Forest, runs: Path, results: Path) -> None:
+def _record_trees(part: Part, row: str, within: Forest, beyond: Forest, places: StudyPlaces) -> None:
     """Score the trees of the runs of a row against gold trees, and those that are there together with each other."""
-    done, file = part.records(results, row), part.trees_file_of(results, row)
-    if not part.without_trees(row, done, results, runs):
+    done, file = part.records(places.results, row), part.trees_file_of(places.results, row)
+    if not part.without_trees(row, done, places):
         return
     task = part.make_task()
     inside = task.examples(within)
@@ -426,8 +394,9 @@ def _record_trees(part: Part, row: str, within: Forest, beyond: Forest, runs: Pa
     some = together([tested[: _SENTENCES * per_example], beyond[: _SENTENCES * per_example]])
     all_tested = {**some.tree_data, "split": np.full(len(some), "test")}  # sets beyond training have no split
     examples = task.examples(some.with_data(node_data=some.node_data, tree_data=all_tested))
-    there = {f"seed {seed_of_record(each)}": each for each in done if (part.folder(runs) / each["run"]).exists()}
-    found = {name: found_trees(recorded_model(part.folder(runs), each), examples) for name, each in there.items()}
+    folder = part.folder(places.runs)
+    there = {f"seed {seed_of_record(each)}": each for each in done if (folder / each["run"]).exists()}
+    found = {name: found_trees(recorded_model(folder, each), examples) for name, each in there.items()}
     groups = tree_scores(found, examples, lambda group: np.where(group > most, BEYOND, "test"))
     weights = {f"seed {seed_of_record(each)}": each["weights"] for each in done}
     for earlier in read_study(file):

@@ -10,7 +10,7 @@ from typing import Any
 from treemem.explore.tables import MAJORITY, markdown_table
 from treemem.networks import NetworkConfig
 from treemem.runs.page_tables import Records, metric, percent, percent_of, scores, scores_on, seed_of_record
-from treemem.runs.study import network_options
+from treemem.runs.run import network_options
 from treemem.tasks.comparison.comparison import BEYOND, Part, best_trial, comparison_parts
 
 SHARES = {"a tenth": 0.1, "a third": 1 / 3, "the whole": 1.0}

@@ -10,7 +10,7 @@ from toy_task import MoreX, toy_data
 
 from treemem.checkpoint import RunFolder, training_state_of
 from treemem.cli import main
-from treemem.runs import sweep
+from treemem.runs import run
 from treemem.runs.sweep import without_test
 
 SWEEP = ["sweep", "toy.yaml", "-o", "trials", "training.epochs=1"]
@@ -54,7 +54,7 @@ def test_several_seeds_are_judged_by_their_mean(folder: Path, capsys: pytest.Cap
 def test_a_sweep_that_was_stopped_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fit = sweep.fit
+    fit = run.fit
 
     def stopping(*arguments: object, **options: object) -> object:
         if str(options["output"]).endswith("trial-002"):
@@ -62,7 +62,7 @@ def test_a_sweep_that_was_stopped_goes_on(
         return fit(*arguments, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "fit", stopping)
+        patch.setattr(run, "fit", stopping)
         assert main([*SWEEP, "--trials", "2"]) == 130
     assert "without --overwrite to continue" in capsys.readouterr().err
     assert main([*SWEEP, "--trials", "2"]) == 0

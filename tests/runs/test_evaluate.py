@@ -13,7 +13,7 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs.evaluate import evaluate
 from treemem.runs.options import TrainingOptions
-from treemem.runs.seeds import fit_seeds
+from treemem.runs.run import fit_seeds
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 

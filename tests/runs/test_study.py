@@ -28,7 +28,7 @@ from treemem.runs import (
     recorded_scores,
     right_answers,
     run_study,
-    study,
+    study_records,
 )
 from treemem.runs.fit import fit
 from treemem.trees.forest import Forest
@@ -98,7 +98,7 @@ def test_runs_that_another_study_records_meanwhile_stay(tmp_path: Path, monkeypa
         run_study(MoreX(), runs(2), {"data": toy_data()}, **given)
         return fit(*rest, **options)
 
-    monkeypatch.setattr(study, "fit", with_another)
+    monkeypatch.setattr("treemem.runs.run.fit", with_another)
     run_study(MoreX(), runs(1), {"data": toy_data()}, **given)
     assert [record["run"] for record in read_study(given["results"])] == ["sum/seed-2", "sum/seed-1"]
 
@@ -122,7 +122,7 @@ def test_trees_and_records_are_written_while_other_studies_of_the_same_place_wai
 
         return written_alone
 
-    monkeypatch.setattr(study, "write_records", while_others_wait(place / "study", write_records))
+    monkeypatch.setattr(study_records, "write_records", while_others_wait(place / "study", write_records))
     monkeypatch.setattr(Forest, "save", while_others_wait(tmp_path / "runs" / "trees", Forest.save))
     run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path / "runs", results=link, splits=("test",))
     assert written == ["trees", "study"]
@@ -137,7 +137,7 @@ def test_trees_that_another_study_replaced_are_not_trained_on(tmp_path: Path, mo
         run_study(MoreX(), runs(3), {"data": toy_data(seed=9)}, results=tmp_path / "other.jsonl", **given)
         return fit(*rest, **options)
 
-    monkeypatch.setattr(study, "fit", with_another)
+    monkeypatch.setattr("treemem.runs.run.fit", with_another)
     with pytest.raises(RecipeError, match=r"trees/data holds other trees than this study has"):
         run_study(MoreX(), runs(1, 2), {"data": toy_data()}, results=tmp_path / "study.jsonl", **given)
     assert [record["run"] for record in read_study(tmp_path / "study.jsonl")] == ["sum/seed-1"]
@@ -204,7 +204,7 @@ def test_a_recorded_run_with_pairs_for_options_is_known_again(tmp_path: Path, mo
     write_records(given["results"], [record])
     found = run_study(MoreX(), [run], {"data": toy_data()}, **given)
     assert found[0]["network"]["options"] == {"hidden_size": 3, "sizes": [4, 4]}
-    with pytest.raises(RecipeError, match="with other network"):
+    with pytest.raises(RecipeError, match=r"run 'sum': network was {'sizes': \[4, 4\]} and is {'sizes': \[1, 2\]} now"):
         run_study(MoreX(), [dataclasses.replace(run, network=SUM)], {"data": toy_data()}, **given)
 
 
@@ -230,14 +230,15 @@ def test_a_record_without_a_field_is_refused_with_its_line(tmp_path: Path) -> No
         run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path, results=results)
 
 
-@pytest.mark.parametrize("changed", ["training", "data"])
-def test_a_record_of_other_options_or_data_is_refused(tmp_path: Path, changed: str) -> None:
+@pytest.mark.parametrize(
+    ("epochs", "seed", "said"), [(3, 0, "epochs was 2 and is 3 now"), (2, 9, r"it was trained on other data \(.*\)")]
+)
+def test_a_record_of_other_options_or_data_is_refused(tmp_path: Path, epochs: int, seed: int, said: str) -> None:
     results = tmp_path / "study.jsonl"
     run_study(MoreX(), runs(1), {"data": toy_data()}, folder=tmp_path / "runs", results=results)
-    again = runs(1, epochs=3 if changed == "training" else 2)
-    data = toy_data(seed=9 if changed == "data" else 0)
-    with pytest.raises(RecipeError, match=f"'sum/seed-1' with other {changed}; .*that line and .*/runs/sum/seed-1, to"):
-        run_study(MoreX(), again, {"data": data}, folder=tmp_path / "runs", results=results)
+    data = toy_data(seed=seed)
+    with pytest.raises(RecipeError, match=f"another run 'sum/seed-1': {said}. Remove that line .*/runs/sum/seed-1, to"):
+        run_study(MoreX(), runs(1, epochs=epochs), {"data": data}, folder=tmp_path / "runs", results=results)
 
 
 def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp_path: Path) -> None:
@@ -248,7 +249,7 @@ def test_a_record_from_before_an_option_was_there_is_of_a_run_at_its_default(tmp
     write_records(results, [record])
     assert run_study(MoreX(), runs(1), data, folder=tmp_path / "runs", results=results) == [record]
     averaging = dataclasses.replace(runs(1)[0], training=dataclasses.replace(runs(1)[0].training, averaging=0.9))
-    with pytest.raises(RecipeError, match="'sum/seed-1' with other training"):
+    with pytest.raises(RecipeError, match=r"'sum/seed-1': averaging was None and is 0\.9 now"):
         run_study(MoreX(), [averaging], data, folder=tmp_path / "runs", results=results)
 
 

@@ -13,7 +13,7 @@ from toy_task import MoreX, toy_data
 from treemem.errors import RecipeError
 from treemem.records import write_records
 from treemem.runs import load_recipe, read_study
-from treemem.runs.data_sets import DataSets
+from treemem.runs.data_sets import DataSets, StudyPlaces
 from treemem.runs.page_tables import aligned
 from treemem.runs.results_page import write_page
 from treemem.runs.study_file import StudyFolder
@@ -83,14 +83,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyFolder:
     return StudyFolder("more_x", MoreX, path, "")
 
 
-def run(folder: StudyFolder, tmp_path: Path, **options: Any) -> list[dict[str, Any]]:
-    places = {"runs": tmp_path / "runs", "results": tmp_path / "results", "page": tmp_path / "toys.md"}
-    return run_study_file(folder.study("small"), **places, **options)
+def run(folder: StudyFolder, tmp_path: Path, **files: Path) -> list[dict[str, Any]]:
+    places = StudyPlaces(tmp_path / "runs", tmp_path / "results", tmp_path / "toys.md", files=files)
+    return run_study_file(folder.study("small"), places)
 
 
 def test_a_study_is_run_measured_and_written_as_a_page(folder: StudyFolder, tmp_path: Path) -> None:
     (tmp_path / "count").write_text("20")
-    records = run(folder, tmp_path, files={"other": tmp_path / "count"})
+    records = run(folder, tmp_path, other=tmp_path / "count")
     assert [record["run"] for record in records] == [
         f"small/sum, {variant}/seed-{seed}" for seed in (1, 2) for variant in ("whole", "half")
     ]
@@ -110,7 +110,7 @@ def test_what_is_recorded_is_not_run_again(
     records = run(folder, tmp_path)
     assert records[0]["scores"].keys() == {"validation"}
     assert "nothing is trained" not in caplog.text
-    monkeypatch.setattr("treemem.runs.study.fit", lambda *_, **__: pytest.fail("this was done before"))
+    monkeypatch.setattr("treemem.runs.run.fit", lambda *_, **__: pytest.fail("this was done before"))
     monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: pytest.fail("the data are kept"))
     assert run(folder, tmp_path) == records
     assert "small.jsonl: 4 of 4 runs are recorded, so nothing is trained. To train them again, give" in caplog.text
@@ -181,7 +181,7 @@ def test_a_function_makes_a_data_set_of_nothing_else(folder: StudyFolder, tmp_pa
 
 def test_a_file_that_no_study_scores_is_told(folder: StudyFolder, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no file is called 'others'; there are other"):
-        run(folder, tmp_path, files={"others": tmp_path / "count"})
+        run(folder, tmp_path, others=tmp_path / "count")
 
 
 def test_an_unknown_study_and_a_page_without_records_are_told(folder: StudyFolder, tmp_path: Path) -> None:

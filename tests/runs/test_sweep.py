@@ -12,7 +12,7 @@ import yaml
 from toy_task import toy_data
 
 from treemem.errors import RecipeError
-from treemem.runs import sweep
+from treemem.runs import run
 from treemem.runs.sweep import plan_sweep, run_trials, without_test
 from treemem.runs.training_loop import DivergedError
 from treemem.runs.variation import Variation
@@ -42,14 +42,14 @@ def recipe(tmp_path: Path) -> str:
 def before_fit(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., None]]:
     """Functions that are called with what each training is called with."""
     functions: list[Callable[..., None]] = []
-    fit = sweep.fit
+    fit = run.fit
 
     def watched(*arguments: Any, **options: Any) -> Any:
         for function in functions:
             function(*arguments, **options)
         return fit(*arguments, **options)
 
-    monkeypatch.setattr(sweep, "fit", watched)
+    monkeypatch.setattr(run, "fit", watched)
     return functions
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from treemem.networks import NetworkConfig
-from treemem.runs import TrainingOptions
-from treemem.runs.study import StudyRun, run_study
+from treemem.runs import StudyRun, TrainingOptions, run_study
+from treemem.runs.study_file import StudyFolder
+from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.induced_trees import growth_records
 from treemem.tasks.logical_inference import LogicalInference
 from treemem.tasks.logical_inference.data import LogicDataOptions
@@ -23,9 +23,10 @@ def test_each_epoch_has_the_f1_of_its_trees_and_a_memory_its_sharpness(network: 
     data = task.make_data(options).forest
     sizes = {"hidden_size": 8} if network == "OrderedMemory" else {"hidden_size": 8, "chunk_size": 4, "num_layers": 1}
     training = TrainingOptions(epochs=2, keep_epochs=True, learning_rate=0.05, seed=1)
-    run = StudyRun("a/seed-1", "a", NetworkConfig(network, sizes), training)
+    run = StudyRun("a/seed-1", "a", NetworkConfig(network, sizes), training, task=task)
     records = run_study(task, [run], {"data": data}, folder=tmp_path, results=tmp_path / "a.jsonl")
-    done: Any = SimpleNamespace(runs=[run], records=records, data={"data": data}, folder=tmp_path, task=task)
+    study, sets = StudyFolder.find("logical_inference").study("published"), cast(Any, {"data": data})
+    done = StudyResults(study, [run], records, sets, {}, tmp_path, tmp_path, tmp_path)
     (record,) = growth_records(done, [], sentences=20)
     assert [each["epoch"] for each in record["epochs"]] == [1, 2]
     assert all(0 < each["f1"] <= 1 and 0 < each["right"] <= 1 for each in record["epochs"])

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from treemem.checkpoint.files import in_a_line, verified_files, write_checkpoint
 from treemem.errors import CheckpointError, RecipeError
-from treemem.records import replacing
+from treemem.records import replacing, writing
 
 _logger = logging.getLogger(__name__)
 _POINTERS, _CHECKPOINTS, _EPOCHS, _LOCK = "checkpoints.json", "checkpoints", "epochs", ".lock"
@@ -173,15 +173,20 @@ class RunFolder:
         return next(iter(self._pointers()[kind]), None)
 
     def clear(self, *, overwrite: bool) -> None:
-        """Delete what a killed run left half written and, with ``overwrite``, all checkpoints."""
-        if overwrite:
-            shutil.rmtree(self.path / _CHECKPOINTS, ignore_errors=True)
-            shutil.rmtree(self.path / _EPOCHS, ignore_errors=True)
-            (self.path / _POINTERS).unlink(missing_ok=True)
-        for left in self.path.glob("*/.*.tmp"):
-            shutil.rmtree(left, ignore_errors=True)
-        for left in self.path.glob(".*.tmp"):
-            left.unlink()
+        """Delete what a killed run left half written and, with ``overwrite``, all checkpoints.
+
+        Raises:
+            RecipeError: the folder cannot be written.
+        """
+        with writing(self.path):
+            if overwrite:
+                shutil.rmtree(self.path / _CHECKPOINTS, ignore_errors=True)
+                shutil.rmtree(self.path / _EPOCHS, ignore_errors=True)
+                (self.path / _POINTERS).unlink(missing_ok=True)
+            for left in self.path.glob("*/.*.tmp"):
+                shutil.rmtree(left, ignore_errors=True)
+            for left in self.path.glob(".*.tmp"):
+                left.unlink()
 
     def _place(self, number: int) -> Path:
         return self.path / _CHECKPOINTS / f"{number:06d}"

@@ -38,6 +38,7 @@ def _add_arguments(parser: CommandParser) -> None:
 def _run(options: Namespace) -> None:
     from treemem.errors import RecipeError
     from treemem.records import check_writable
+    from treemem.runs.data_sets import StudyPlaces
     from treemem.runs.results_page import write_page
     from treemem.runs.study_file import StudyFolder
     from treemem.runs.study_file_run import run_study_file
@@ -75,9 +76,7 @@ def _run(options: Namespace) -> None:
                 raise RecipeError("; ".join(f"{name}: {problem}" for name, problem in failed.items()))
     else:
         for study in [folder.study(name) for name in options.studies]:
-            run_study_file(
-                study, runs=runs, results=results, page=page, data=data, files=files, processes=options.processes
-            )
+            run_study_file(study, StudyPlaces(runs, results, page, data, files), processes=options.processes)
     if not options.studies and folder.studies:
         known = ", ".join(folder.studies)
         _logger.info("no study is named, so nothing is trained, and the page is written from %s", results)

@@ -57,20 +57,16 @@ def _run(options: Namespace) -> None:
         task = recipe.make_task()
         data = task.make_data(recipe.data, progress=None if processes.is_first else False)
     with contextlib.ExitStack() as log_file:
-        with processes.agreeing():
-            if processes.is_first:
-                log_file.enter_context(logged_in(output))
+        processes.in_first(lambda: log_file.enter_context(logged_in(output)))
         for _ in train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION]):
             pass  # the results are in the folder
-        with processes.agreeing():
-            if processes.is_first:
-                _print_results(recipe, task, data, output)
+        processes.in_first(lambda: _print_results(recipe, task, data, output))
 
 
 def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
     """Print the scores of all networks in the folder of a run, and write a table and a plot there."""
-    from treemem.runs.network_folder import CARD, RESULTS, write_results, write_text
-    from treemem.runs.recipe_run import LOG, gathered_rows, locked_results, published_figures, scores_by_network
+    from treemem.runs.network_folder import CARD, RESULTS, locked_results, write_results, write_text
+    from treemem.runs.recipe_run import LOG, gathered_rows, published_figures, scores_by_network
 
     digest = task.examples(data.forest).digest()
     with locked_results(output):

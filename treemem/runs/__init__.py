@@ -1,7 +1,9 @@
 """Training and scoring of models: fit, evaluate, several seeds, recipes.
 
-A training goes ``train_recipe`` (all networks of a recipe), ``fit_seeds`` (the seeds of a network), ``fit`` (one run),
-``Trainer`` (its epochs), ``Learner`` (the training step). ``RunState`` is what a checkpoint keeps of it.
+A training goes ``train_recipe`` (all networks of a recipe) and ``fit_seeds`` (the seeds of a network), or ``run_study``
+(all runs of a study), then ``completed_run`` (one run and its scores), ``fit`` (its training), ``Trainer`` (its
+epochs), ``Learner`` (the training step). ``RunState`` is what a checkpoint keeps of it. ``same_run`` compares
+descriptions of runs.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from treemem.runs.recipe_run import (
     scores_by_network,
     train_recipe,
 )
-from treemem.runs.seeds import SeedsResult, fit_seeds
-from treemem.runs.study import StudyRun, run_study
+from treemem.runs.run import SeedsResult, StudyRun, fit_seeds
+from treemem.runs.study import run_study
 from treemem.runs.study_records import packed_answers, read_study, recorded_scores, right_answers
 from treemem.runs.training_loop import FitResult
 from treemem.runs.training_step import Learner

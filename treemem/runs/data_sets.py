@@ -1,9 +1,10 @@
-"""The data sets of a study, each made once and kept in a folder."""
+"""Where a study finds its data and leaves its results; its data sets, each made once and kept in a folder."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,34 @@ from treemem.errors import RecipeError
 from treemem.records import locked, replacing, writing
 from treemem.runs.recipe import load_task_data
 from treemem.runs.study_file import Study, names_folder, with_folder
+from treemem.task import Task
 from treemem.trees.forest import Forest
+from treemem.trees.formats.record_reader import SPLITS
 
 _MADE = "made_from.json"
+
+
+@dataclass(frozen=True)
+class StudyPlaces:
+    """Where a study finds its data and leaves its runs and results.
+
+    Attributes:
+        runs: folder for the runs and data sets of all tasks.
+        results: folder of the records.
+        page: the page of results; measurements write figures beside it.
+        data: the user's data folder.
+        files: the user's files by name.
+    """
+
+    runs: Path
+    results: Path
+    page: Path
+    data: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def data_sets(self, study: Study) -> DataSets:
+        """Return the data sets of a study."""
+        return DataSets(study, self.runs / study.folder.task.name / "data", self.data, self.files)
 
 
 class DataSets:
@@ -91,9 +117,17 @@ class DataSets:
         """Return a data set from the folder; make it if it is missing or has other options."""
         folder = self._folder / name
         with writing(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
         with locked(self._folder / f"{name} (being made)"):  # several processes may run one study
-            return self._made_once(name, entry)
+            if self._is_kept(name, entry):
+                return Forest.load(folder)
+            forest = self._make(entry)
+            with writing(folder):
+                (folder / _MADE).unlink(missing_ok=True)
+                forest.save(folder)
+                with replacing(folder / _MADE) as temporary:
+                    temporary.write_text(self._made_from(entry), encoding="utf-8")
+        return forest
 
     def _made_from(self, entry: Mapping[str, Any]) -> str:
         return json.dumps({"task": self._study.folder.task.version, **self._described(entry)}, sort_keys=True)
@@ -101,18 +135,6 @@ class DataSets:
     def _is_kept(self, name: str, entry: Mapping[str, Any]) -> bool:
         made = self._folder / name / _MADE
         return made.exists() and made.read_text(encoding="utf-8") == self._made_from(entry)
-
-    def _made_once(self, name: str, entry: Mapping[str, Any]) -> Forest:
-        folder = self._folder / name
-        if self._is_kept(name, entry):
-            return Forest.load(folder)
-        forest = self._make(entry)
-        with writing(folder):
-            (folder / _MADE).unlink(missing_ok=True)
-            forest.save(folder)
-            with replacing(folder / _MADE) as temporary:
-                temporary.write_text(self._made_from(entry), encoding="utf-8")
-        return forest
 
     def _described(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         base = {"from": self._described(self._entries[entry["from"]])} if "from" in entry else {}
@@ -135,3 +157,23 @@ class DataSets:
             fields[field_name] = {name: with_folder(value, self._data) for name, value in values.items()}
         task, options = load_task_data(self._study.folder.task.name, (), fields)
         return task.make_data(options).forest
+
+
+class DataHashes:
+    """The hashes of the data sets of a study that are at hand, each computed once, when it is first asked for.
+
+    Args:
+        task: of the study.
+        find: returns a data set by its name; None if it would have to be generated first.
+    """
+
+    def __init__(self, task: Task, find: Callable[[str], Forest | None]) -> None:
+        self._task, self._find = task, find
+        self._known: dict[str, str | None] = dict.fromkeys(SPLITS)
+
+    def of(self, name: str) -> str | None:
+        """Return the hash of a data set; None if it is not at hand, and for a split."""
+        if name not in self._known:
+            forest = self._find(name)
+            self._known[name] = None if forest is None else self._task.examples(forest).digest()
+        return self._known[name]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 from torch import nn
@@ -16,12 +18,20 @@ from treemem.errors import RecipeError
 from treemem.native.matmul_precision import matmul_precision
 from treemem.native.threads import torch_threads
 from treemem.networks import NetworkConfig
-from treemem.records import writing
 from treemem.runs.options import TrainingOptions
 from treemem.runs.same_run import check_same_training
 from treemem.runs.training_loop import FitResult, Trainer
 from treemem.task import Task
 from treemem.trees.forest import Forest
+
+
+class FitOptions(TypedDict, total=False):
+    """How :func:`fit` treats the folder of a run, shows its progress and finds networks."""
+
+    resume: bool
+    overwrite: bool
+    progress: bool | None
+    networks: Mapping[str, Callable[..., nn.Module]] | None
 
 
 def fit(
@@ -81,21 +91,20 @@ def fit(
         raise RecipeError("resume and overwrite contradict each other; choose one")
     processes = joined_processes()
     with ExitStack() as holding:
-        with processes.agreeing():
-            if processes.is_first:
-                holding.enter_context(folder.locked())
-                if folder.has_run() and not (resume or overwrite):
-                    raise RecipeError(
-                        f"{folder.path} holds a run; choose another folder, continue it with resume=True, or replace "
-                        "it with overwrite=True"
-                    )
+
+        def hold() -> None:
+            holding.enter_context(folder.locked())
+            if folder.has_run() and not (resume or overwrite):
+                raise RecipeError(
+                    f"{folder.path} holds a run; choose another folder, continue it with resume=True, or replace "
+                    "it with overwrite=True"
+                )
+
+        processes.in_first(hold)
         with processes.agreeing():
             run = Trainer(task, network, data, options, folder, progress, networks)
         check_same_training(processes.gathered(run.terms))
-        with processes.agreeing():
-            if processes.is_first:
-                with writing(folder.path):
-                    folder.clear(overwrite=overwrite)
+        processes.in_first(partial(folder.clear, overwrite=overwrite))
         alone = torch.random.fork_rng(devices=run.cuda_devices)
         with alone, torch_threads(options.threads), matmul_precision(options.matmul_precision):
             run.begin()

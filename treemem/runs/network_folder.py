@@ -7,10 +7,10 @@ lock of the run's results.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,14 +20,12 @@ from typing import Any
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import RecipeError
 from treemem.metrics.score import mean_scores, row_score, score_row
-from treemem.model_digest import weights_digest
 from treemem.plain_yaml import load_yaml
-from treemem.records import replacing, write_records, writing
-from treemem.runs.options import TrainingOptions
+from treemem.records import locked, replacing, write_records, writing
 from treemem.runs.recipe import Recipe, format_recipe, recipe_fields
-from treemem.runs.same_run import difference, free_to_change
-from treemem.runs.seeds import SeedsResult, seed_folder, seed_of
-from treemem.runs.study_records import packed_answers, read_study
+from treemem.runs.run import SeedsResult, seed_folder, seed_of
+from treemem.runs.same_run import as_recorded, deciding_options, differences, free_to_change
+from treemem.runs.study_records import read_study
 from treemem.task import Task
 from treemem.trees.formats.record_reader import SPLITS
 
@@ -37,8 +35,6 @@ RECIPE, CARD, ANSWERS, RESULTS = "recipe.yaml", "data.md", "answers.jsonl", "res
 
 TEST = SPLITS[2]
 _DIGEST = "SHA-256 of trees, labels and splits: "
-_DEFAULTS = dataclasses.asdict(TrainingOptions())
-_WITHOUT_EFFECT = free_to_change(TrainingOptions()) - {"epochs", "patience"} | {"seed"}
 
 
 @dataclass(frozen=True)
@@ -68,6 +64,15 @@ class NetworkFolder:
         """The options that decide the scores, besides the data and the seed, as plain data."""
         return _deciding(recipe_fields(self.recipe), self.name)
 
+    @property
+    def description(self) -> dict[str, Any]:
+        """These options and the hash of the data."""
+        return {**self.options, "data": self.digest}
+
+    def run(self, seed: int) -> RunFolder:
+        """Return the folder of the run from a seed."""
+        return RunFolder(seed_folder(self.path, seed))
+
     def differences(self) -> str:
         """Return how options or data differ from those in the folder; empty if seeds can go together.
 
@@ -76,14 +81,11 @@ class NetworkFolder:
         Raises:
             RecipeError: the recipe there is damaged.
         """
-        if recorded_digest(self.path) not in ("", self.digest):
-            return difference("data", None, None)
-        if not (self.path / RECIPE).is_file():
-            return ""
-        before, now = _deciding(_read_recipe(self.path / RECIPE), self.name), self.options
-        may_differ = free_to_change(self.recipe.training)
-        names = [name for name in now if before.get(name) != now[name] and name not in may_differ]
-        return "; ".join(difference(name, before.get(name), now[name]) for name in names)
+        recipe = read_recipe(self.path)
+        before = {"data": recorded_digest(self.path) or self.digest}
+        before |= {} if recipe is None else _deciding(recipe, self.name)
+        now = {name: value for name, value in self.description.items() if name in before}
+        return "; ".join(differences(before, now, free_to_change(self.recipe.training)).values())
 
     def check(self, *, leave_out: Sequence[int] | None = None) -> str:
         """Return :meth:`differences` after checking that no seed there was, or is, trained with other options.
@@ -95,13 +97,13 @@ class NetworkFolder:
         Raises:
             RecipeError: there is such a seed; the message names it and the options.
         """
-        differences = self.differences()
-        if not differences:
+        problem = self.differences()
+        if not problem:
             return ""
-        listed = _read_recipe(self.path / RECIPE) if (self.path / RECIPE).is_file() else {"seeds": (), "training": {}}
-        first = listed["seeds"] or [listed["training"].get("seed")]
+        recipe = read_recipe(self.path) or {"seeds": (), "training": {}}
+        first = recipe["seeds"] or [recipe["training"].get("seed")]
         for seed in sorted(self._seeds_there(), key=lambda seed: (seed not in first, seed)):
-            run = RunFolder(seed_folder(self.path, seed))
+            run = self.run(seed)
             if leave_out is None and (run.has_run() or run.is_in_use()):
                 remedy = "or replace the earlier runs with --overwrite"
             elif leave_out is not None and seed not in leave_out and run.is_in_use():
@@ -109,10 +111,10 @@ class NetworkFolder:
             else:
                 continue
             raise RecipeError(
-                f"{run.path} holds another run: {differences}. The seeds of a folder have the same options; choose "
+                f"{run.path} holds another run: {problem}. The seeds of a folder have the same options; choose "
                 f"another output folder (--output), {remedy}"
             )
-        return differences
+        return problem
 
     def begin(self) -> None:
         """Write what the network is trained on and how, unless it is there, so that others can compare theirs.
@@ -120,11 +122,12 @@ class NetworkFolder:
         Raises:
             RecipeError: seeds there have other options, or the files cannot be written.
         """
-        if self.check() or not (self.path / RECIPE).is_file() or not recorded_digest(self.path):
-            with writing(self.path):
-                self.path.mkdir(parents=True, exist_ok=True)
-            write_card(self.path, self.card, self.digest)
-            write_text(self.path / RECIPE, format_recipe(self.recipe))
+        with locked_results(self.path.parent):
+            if self.check() or not (self.path / RECIPE).is_file() or not recorded_digest(self.path):
+                with writing(self.path):
+                    self.path.mkdir(parents=True, exist_ok=True)
+                write_card(self.path, self.card, self.digest)
+                write_text(self.path / RECIPE, format_recipe(self.recipe))
 
     def add(self, seeds: Sequence[int], result: SeedsResult) -> None:
         """Add the records of seeds to those in the folder, and write the results of all.
@@ -132,24 +135,26 @@ class NetworkFolder:
         Raises:
             RecipeError: the folder was given to other options meanwhile, or cannot be written.
         """
-        differences = self.differences()
-        if differences:
-            raise RecipeError(
-                f"another command has replaced {self.path / RECIPE} during this training: {differences}. The seeds "
-                f"{', '.join(map(str, seeds))} are trained and not recorded; choose another output folder (--output)"
-            )
-        records = self.records()
-        for seed, fitted, evaluation in zip(seeds, result.fits, result.evaluations, strict=True):
-            records[seed] = {
-                "seed": seed,
-                "data": self.digest,
-                "weights": weights_digest(fitted.model),
-                "right": {} if evaluation.correct is None else {TEST: packed_answers(evaluation.correct)},
-                "scores": [score_row(self.name, score, self.task.group) for score in evaluation.scores],
-                "options": self.options,
-            }
-        self._write(records)
-        self._tell_missing(sorted(records))
+        with locked_results(self.path.parent):
+            problem = self.differences()
+            if problem:
+                raise RecipeError(
+                    f"another command has replaced {self.path / RECIPE} during this training: {problem}. The seeds "
+                    f"{', '.join(map(str, seeds))} are trained and not recorded; choose another output folder "
+                    "(--output)"
+                )
+            records = self.records()
+            for seed, run in zip(seeds, result.runs, strict=True):
+                records[seed] = {
+                    "seed": seed,
+                    "data": self.digest,
+                    "weights": run.weights,
+                    "right": run.right,
+                    "scores": [score_row(self.name, score, self.task.group) for score in run.evaluations[TEST].scores],
+                    "options": self.options,
+                }
+            self._write(records)
+            self._tell_missing(sorted(records))
 
     def records(self) -> dict[int, dict[str, Any]]:
         """Return the records of the seeds that have these options and data, and still their folder.
@@ -157,18 +162,13 @@ class NetworkFolder:
         Raises:
             ParseError: a line is not a record.
         """
-        records = {}
-        defaults = {name: value for name, value in _plain(_DEFAULTS).items() if name in self.options}
-        for record in read_study(self.path / ANSWERS, ["seed", "data", "right"]):
-            recorded = {**defaults, **(record.get("options") or {})}  # it may be older than some options
-            is_same = record["data"] == self.digest and recorded == self.options
-            if is_same and record.get("scores") and RunFolder(seed_folder(self.path, record["seed"])).has_run():
-                records[int(record["seed"])] = record
-        return records
-
-    def runs(self, seeds: Sequence[int]) -> list[Path]:
-        """Return the folders of seeds that are there."""
-        return [run for seed in seeds if (run := seed_folder(self.path, seed)).is_dir()]
+        return {
+            int(record["seed"]): record
+            for record in read_study(self.path / ANSWERS, ["seed", "data", "right"])
+            if record.get("scores")
+            and self.run(record["seed"]).has_run()
+            and not differences({**(record.get("options") or {}), "data": record["data"]}, self.description)
+        }
 
     def take_back(self, seeds: Sequence[int], other_files: Sequence[str]) -> None:
         """Delete what is recorded of seeds, and other files of scores. Other seeds of the same options stay."""
@@ -192,8 +192,7 @@ class NetworkFolder:
 
     def _tell_missing(self, recorded: Sequence[int]) -> None:
         """Log which seeds have a checkpoint and are not in the results."""
-        there = [seed for seed in self._seeds_there() if RunFolder(seed_folder(self.path, seed)).has_run()]
-        missing = [seed for seed in there if seed not in recorded]
+        missing = [seed for seed in self._seeds_there() if seed not in recorded and self.run(seed).has_run()]
         if missing:
             names = ", ".join(map(str, missing))
             _logger.info(
@@ -214,42 +213,46 @@ def take_back(folders: Sequence[NetworkFolder], seeds: Sequence[int], other_file
     Raises:
         RecipeError: another process is training in one of them; nothing is deleted then.
     """
-    runs = [run for folder in folders for run in folder.runs(seeds)]
+    runs = [run for folder in folders for run in map(folder.run, seeds) if run.path.is_dir()]
     with ExitStack() as holding:
         for run in runs:
-            holding.enter_context(RunFolder(run).locked())
+            holding.enter_context(run.locked())
         for folder in folders:
             folder.take_back(seeds, other_files)
         for run in runs:
-            with writing(run):
-                RunFolder(run).clear(overwrite=True)
+            run.clear(overwrite=True)
+
+
+@contextlib.contextmanager
+def locked_results(output: Path) -> Iterator[None]:
+    """Hold the lock of all files of results in a run's folder, which is made if it is absent. Other commands wait.
+
+    Raises:
+        RecipeError: the folder cannot be written.
+    """
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+    with locked(output / "results"):
+        yield
 
 
 def _deciding(fields: Mapping[str, Any], network: str) -> dict[str, Any]:
     """Return the options of a recipe's fields that decide the scores of a network, as plain data."""
-    training = {**_DEFAULTS, **fields["training"]}  # the recipe may be older than some options
-    return _plain(
-        {
-            "task": fields["task"],
-            "task options": fields["task_options"],
-            "network": fields["networks"].get(network),
-            **{name: value for name, value in training.items() if name not in _WITHOUT_EFFECT},
-        }
-    )
+    training = deciding_options(fields["training"])
+    training.pop("seed", None)
+    parts = {"task": fields["task"], "task options": fields["task_options"], "network": fields["networks"].get(network)}
+    return as_recorded({**parts, **training})
 
 
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as they are read from a file, with lists instead of tuples."""
-    plain: dict[str, Any] = json.loads(json.dumps(options, default=str))
-    return plain
-
-
-def _read_recipe(path: Path) -> dict[str, Any]:
-    """Return the fields of the recipe in a network's folder.
+def read_recipe(folder: Path) -> dict[str, Any] | None:
+    """Return the fields of the recipe in a network's folder; None without one.
 
     Raises:
         RecipeError: it is damaged.
     """
+    path = folder / RECIPE
+    if not path.is_file():
+        return None
     try:
         fields: dict[str, Any] = load_yaml(path.read_text(encoding="utf-8"))
         if not {"task", "task_options", "networks", "training", "seeds"} <= {**fields}.keys():
@@ -263,15 +266,14 @@ def _read_recipe(path: Path) -> dict[str, Any]:
 
 def changed_data(recipe: Recipe, folder: Path) -> str:
     """Return which options of the data differ from those in the recipe of a network's folder."""
-    if not (folder / RECIPE).is_file():
+    recorded = read_recipe(folder)
+    if recorded is None:
         return "they are not recorded"
-    before, now = (_plain(fields) for fields in (_read_recipe(folder / RECIPE), recipe_fields(recipe)))
-    return "; ".join(
-        f"{part}.{name} was {before[part].get(name)!r:.200} and is {now[part].get(name)!r:.200} now"
-        for part in ("data", "task_options")
-        for name in {**before[part], **now[part]}
-        if before[part].get(name) != now[part].get(name)
+    before, now = (
+        {f"{part}.{name}": value for part in ("data", "task_options") for name, value in fields[part].items()}
+        for fields in (recorded, recipe_fields(recipe))
     )
+    return "; ".join(differences(before, now).values())
 
 
 def write_text(path: str | Path, text: str) -> None:

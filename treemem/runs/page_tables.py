@@ -15,7 +15,8 @@ from treemem.explore.tables import percent_of as percent_of_known
 from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import PublishedFigure, Score, mean_scores
 from treemem.runs.options import TrainingOptions
-from treemem.runs.study import network_options
+from treemem.runs.run import network_options
+from treemem.runs.same_run import differences
 from treemem.runs.study_records import recorded_scores, right_answers, unpacked_answers
 
 __all__ = ["Score", "accuracy_table", "mean_scores"]  # for templates too
@@ -37,10 +38,10 @@ def seed_of_record(record: Mapping[str, Any]) -> int:
 
 def grouped(records: Records, by: str = "row") -> dict[str, Records]:
     """Return the records of each row (or value of another field), in the order of first appearance."""
-    found: dict[str, Records] = {}
+    groups: dict[str, Records] = {}
     for record in records:
-        found.setdefault(record[by], []).append(record)
-    return found
+        groups.setdefault(record[by], []).append(record)
+    return groups
 
 
 def scores_on(record: Mapping[str, Any], part: str) -> list[Score]:
@@ -76,10 +77,10 @@ def beyond(runs: Records, part: str, most: int) -> str:
     """Return the accuracy over all groups above ``most``; empty if a run has none."""
     values = []
     for run in runs:
-        deep = [each for each in scores_on(run, part) if isinstance(each.group, int) and each.group > most]
+        deep = [score for score in scores_on(run, part) if isinstance(score.group, int) and score.group > most]
         if not deep:
             return ""
-        values.append(sum(each.accuracy * each.examples for each in deep) / sum(each.examples for each in deep))
+        values.append(sum(score.accuracy * score.examples for score in deep) / sum(score.examples for score in deep))
     return percent(values)
 
 
@@ -108,12 +109,12 @@ def comparisons(rows: Mapping[str, Records], base: str, part: str) -> str:
     head = ["network", "difference, points", "by seed", "95 % interval", *counts, "McNemar's p by seed"]
     lines: list[list[str]] = []
     for name, runs in rows.items():
-        found = None if name == base else paired(runs, rows.get(base, []), part)
-        if found is not None:
-            difference, interval = points(found)
-            of_seeds = ", ".join(f"{100 * value:+.2f}" for value in found.differences)
-            numbers = str(found.only_first), str(found.only_second)
-            lines.append([name, difference, of_seeds, interval, *numbers, found.p_text()])
+        comparison = None if name == base else paired(runs, rows.get(base, []), part)
+        if comparison is not None:
+            difference, interval = points(comparison)
+            of_seeds = ", ".join(f"{100 * value:+.2f}" for value in comparison.differences)
+            numbers = str(comparison.only_first), str(comparison.only_second)
+            lines.append([name, difference, of_seeds, interval, *numbers, comparison.p_text()])
     return markdown_table([head, *lines]) if lines else ""
 
 
@@ -126,10 +127,10 @@ def paired(first: Records, second: Records, part: str) -> Comparison | None:
     return compare(np.stack([ours[seed] for seed in seeds]), np.stack([theirs[seed] for seed in seeds]))
 
 
-def points(found: Comparison) -> tuple[str, str]:
+def points(comparison: Comparison) -> tuple[str, str]:
     """Return a difference and its interval in percentage points."""
-    low, high = (100 * bound for bound in found.interval)
-    return f"{100 * found.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"
+    low, high = (100 * bound for bound in comparison.interval)
+    return f"{100 * comparison.difference:+.2f}", f"{low:+.2f} to {high:+.2f}"
 
 
 def cost(records: Records) -> str:
@@ -147,7 +148,7 @@ def hashes(records: Records, file: str | None = None) -> str:
         RecipeError: two runs have different data with one name.
     """
     if file is not None:
-        return ", ".join(f"`{each[:16]}`" for each in sorted({run["files"][file] for run in records}))
+        return ", ".join(f"`{digest[:16]}`" for digest in sorted({run["files"][file] for run in records}))
     by_data: dict[str, str] = {}
     for run in records:
         name, digest = run["data"]["name"], run["data"]["hash"]
@@ -163,9 +164,10 @@ def examples_of(records: Records, part: str) -> dict[int | str, int]:
     Raises:
         RecipeError: the runs have different data.
     """
-    found = [{each.group: each.examples for each in scores_on(record, part)} for record in records]
-    _check_alike(records, [{"data": (record["data"]["hash"], own)} for record, own in zip(records, found, strict=True)])
-    return found[0]
+    counts = [{score.group: score.examples for score in scores_on(record, part)} for record in records]
+    hashes = [record["data"]["hash"] for record in records]
+    _check_alike(records, [{"data": (digest, of_run)} for digest, of_run in zip(hashes, counts, strict=True)])
+    return counts[0]
 
 
 def largest_group(examples: Mapping[int | str, int]) -> int:
@@ -197,11 +199,12 @@ def same_options(records: Records) -> dict[str, Records]:
 
 
 def _check_alike(records: Records, options: Sequence[Mapping[str, Any]]) -> None:
-    for record, own in zip(records, options, strict=True):
-        changed = [name for name in own if name in options[0] and options[0][name] != own[name]]
-        if changed:
+    first = options[0]
+    for record, of_record in zip(records, options, strict=True):
+        different = differences(first, of_record, free=first.keys() ^ of_record.keys())
+        if different:
             raise RecipeError(
-                f"the run {_name(record)!r} has other {' and '.join(changed)} than {_name(records[0])!r}; one table "
+                f"the run {_name(record)!r} has other {' and '.join(different)} than {_name(records[0])!r}; one table "
                 "cannot hold both, so keep the records of one of them"
             )
 
@@ -237,8 +240,8 @@ def tree_table(trees: Sequence[Mapping[str, Any]]) -> str:
         about = [part["group"], str(part["sentences"])]
         for average in ("corpus", "sentence"):
             for record in trees:
-                found = record["groups"][place][average]
-                cells = [percent(found["f1"].values()), percent_of(found["agreement"])]
+                scored = record["groups"][place][average]
+                cells = [percent(scored["f1"].values()), percent_of(scored["agreement"])]
                 rows.append([record["network"], *about, average, *cells])
             baselines = [name for name in part[average] if name not in ("f1", "agreement")]
             rows += [[f"_{name}_", *about, average, percent_of_known(part[average][name]), ""] for name in baselines]

@@ -33,7 +33,7 @@ class PolicyGradient(Learner):
                 f"{self.model.network.network} learns its trees from rewards and needs a task of classification, and "
                 f"{self.model.task.name} is not; choose another network"
             )
-        arrays = {name: each.cpu().numpy() for name, each in targets.items()}
+        arrays = {name: target.cpu().numpy() for name, target in targets.items()}
         probability = torch.from_numpy(self.model.task.probabilities(outputs.float().cpu(), arrays))
         label = torch.from_numpy(arrays["label"]).long()
         if probability.dim() == 1:  # of yes

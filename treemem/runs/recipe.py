@@ -104,8 +104,8 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
     except (OSError, UnicodeDecodeError, RecipeError) as error:
         raise RecipeError(f"cannot read the recipe {path}: {error}") from error
     if not isinstance(content, dict):
-        found = "is empty" if content is None else f"is {type(content).__name__}"
-        raise RecipeError(f"the recipe {path} {found}; it must be fields and their values")
+        kind = "empty" if content is None else type(content).__name__
+        raise RecipeError(f"the recipe {path} is {kind}; it must be fields and their values")
     content = _with_overridden_networks(_without_longer_curriculum(content, overrides), overrides)
     return _parsed(parse_recipe, content, overrides, os.fspath(source))
 

@@ -6,9 +6,9 @@ other seeds and networks; results list all networks of the same data.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ from treemem.errors import RecipeError
 from treemem.hub_client import is_address
 from treemem.metrics.score import PublishedFigure, Score, row_score
 from treemem.networks import NetworkConfig
-from treemem.plain_yaml import load_yaml
-from treemem.records import locked, read_records, writing
+from treemem.records import read_records
 from treemem.runs.fit import check_fit
 from treemem.runs.network_folder import (
     CARD,
@@ -29,11 +28,13 @@ from treemem.runs.network_folder import (
     TEST,
     NetworkFolder,
     changed_data,
+    locked_results,
+    read_recipe,
     recorded_digest,
     take_back,
 )
 from treemem.runs.recipe import Recipe
-from treemem.runs.seeds import SeedsResult, fit_seeds, seed_of
+from treemem.runs.run import SeedsResult, fit_seeds, seed_of
 from treemem.task import Task
 
 _logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ def train_recipe(
         Name and result of each network, once its scores are recorded.
 
     Raises:
-        RecipeError, CheckpointError, VocabularyError: as :func:`~treemem.runs.seeds.fit_seeds`.
+        RecipeError, CheckpointError, VocabularyError: as :func:`~treemem.runs.fit_seeds`.
     """
     processes = joined_processes()
     seeds = recipe.seeds or [recipe.training.seed]
@@ -113,21 +114,20 @@ def train_recipe(
     if overwrite:
         for name, network in recipe.networks.items():
             check_fit(task, network, data.forest, recipe.training, output=output / name)
-    with processes.agreeing():
-        if processes.is_first:
-            with locked_results(output):
-                _check_same_data(recipe, output, digest, overwrite=overwrite)
-                for folder in folders.values():
-                    folder.check(leave_out=seeds if overwrite else None)
-                if overwrite:
-                    take_back([*folders.values()], seeds, other_scores)
-    for name, network in recipe.networks.items():
+
+    def check() -> None:
+        with locked_results(output):
+            _check_same_data(recipe, output, digest, overwrite=overwrite)
+            for folder in folders.values():
+                folder.check(leave_out=seeds if overwrite else None)
+            if overwrite:
+                take_back([*folders.values()], seeds, other_scores)
+
+    processes.in_first(check)
+    for name, folder in folders.items():
         _logger.info("-- %s", name)
-        folder = folders[name]
-        with processes.agreeing():
-            if processes.is_first:
-                with locked_results(output):
-                    folder.begin()
+        processes.in_first(folder.begin)
+        network = recipe.networks[name]
         result = fit_seeds(
             task, network, data, recipe.training, seeds=seeds, output=folder.path, split=TEST, resume=True
         )
@@ -136,24 +136,8 @@ def train_recipe(
             "%s: %.0f trees/s in training, %.0f trees/s in scoring (%.0f without making the batches)",
             name, training.trees_per_second, scoring.trees_per_second, scoring.network_trees_per_second,
         )  # fmt: skip
-        with processes.agreeing():
-            if processes.is_first:
-                with locked_results(output):
-                    folder.add(seeds, result)
+        processes.in_first(partial(folder.add, seeds, result))
         yield name, result
-
-
-@contextlib.contextmanager
-def locked_results(output: Path) -> Iterator[None]:
-    """Hold the lock of all files of results in a run's folder, which is made if it is absent. Other commands wait.
-
-    Raises:
-        RecipeError: the folder cannot be written.
-    """
-    with writing(output):
-        output.mkdir(parents=True, exist_ok=True)
-    with locked(output / "results"):
-        yield
 
 
 def _check_same_data(recipe: Recipe, output: Path, digest: str, *, overwrite: bool) -> None:
@@ -201,15 +185,12 @@ def gathered_rows(output: Path, first: Sequence[str], digest: str, file: str = R
 
 def published_figures(task: Task, output: Path) -> list[PublishedFigure]:
     """Return the published figures, without those of networks that have other options in this run."""
-    figures = []
-    for figure in task.published:
-        file = output / figure.network / RECIPE
-        if file.is_file():
-            fields = load_yaml(file.read_text(encoding="utf-8"))["networks"][figure.network]
-            if figure.network in task.networks and NetworkConfig(**fields) != task.networks[figure.network]:
-                continue
-        figures.append(figure)
-    return figures
+
+    def is_as_published(network: str) -> bool:
+        recorded, known = read_recipe(output / network), task.networks.get(network)
+        return recorded is None or known is None or NetworkConfig(**recorded["networks"][network]) == known
+
+    return [figure for figure in task.published if is_as_published(figure.network)]
 
 
 def scores_by_network(rows: Iterable[Mapping[str, Any]], group: str) -> dict[str, list[Score]]:

@@ -1,9 +1,10 @@
-"""Checks that a saved run is the one that is asked for, and that all processes train the same."""
+"""Whether two descriptions are of the same run: of a checkpoint, a record or a recipe, and of what is asked for."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from treemem.data.examples import Examples
@@ -11,22 +12,58 @@ from treemem.errors import RecipeError
 from treemem.model import Model
 from treemem.runs.options import TrainingOptions
 
-_FREE_TO_CHANGE = frozenset({
-    "epochs", "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "keep_epochs", "patience",
-    "prefetch",
+_DEFAULTS = dataclasses.asdict(TrainingOptions())
+_WITHOUT_EFFECT = frozenset({
+    "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "keep_epochs", "prefetch",
 })  # fmt: skip
 _ANOTHER_RUN = "choose another output folder, or replace that run with overwrite=True"
 
 
+def deciding_options(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a training that decide its result; those that are newer than a record at their defaults."""
+    return {name: value for name, value in {**_DEFAULTS, **training}.items() if name not in _WITHOUT_EFFECT}
+
+
 def free_to_change(options: TrainingOptions) -> frozenset[str]:
-    """Return the names of the options that may differ where a run is resumed."""
-    return _FREE_TO_CHANGE - {"epochs"} if options.epochs_are_fixed else _FREE_TO_CHANGE
+    """Return the names of the deciding options that may differ where a run is resumed."""
+    return frozenset({"patience"} if options.epochs_are_fixed else {"epochs", "patience"})
+
+
+def as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as they are read from a file, with lists instead of tuples."""
+    as_read: dict[str, Any] = json.loads(json.dumps(options, default=str))  # a default may be of any type
+    return as_read
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> dict[str, str]:
+    """Return how two descriptions of a run differ, a phrase for each option by its name.
+
+    Args:
+        before, now: options by name; ``data`` is a hash. Training options that only ``now`` has were at their defaults.
+        free: options that may differ.
+    """
+    newer = {name: _DEFAULTS[name] for name in now if name in _DEFAULTS}
+    before, now = as_recorded({**newer, **before}), as_recorded(now)
+    return {
+        name: _difference(name, before.get(name), now.get(name))
+        for name in {**before, **now}
+        if name not in free and before.get(name) != now.get(name)
+    }
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """Return in words how an option, or one of a dictionary of options, differs."""
+    if name == "data":
+        return "it was trained on other data (other files, data options or splits)"
+    if isinstance(before, dict) and isinstance(now, dict):  # only the options that differ
+        names = [option for option in {**before, **now} if before.get(option) != now.get(option)]
+        before, now = ({option: options.get(option) for option in names} for options in (before, now))
+    return f"{name} was {before!r:.200} and is {now!r:.200} now"
 
 
 def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> dict[str, Any]:
     """Return what must not change when a run is resumed: task, network, data and the options that change results."""
-    free = free_to_change(options)
-    chosen = {name: value for name, value in dataclasses.asdict(options).items() if name not in free}
+    free, training = free_to_change(options), deciding_options(dataclasses.asdict(options))
     return {
         "task": model.task.name,
         "task version": model.task.version,
@@ -35,7 +72,7 @@ def fingerprint(model: Model, examples: Examples, options: TrainingOptions) -> d
         "network options": dict(model.network.options),
         "vocabulary": model.vocabulary.digest[:12],
         "data": examples.digest(),
-        **chosen,
+        **{name: value for name, value in training.items() if name not in free},
     }
 
 
@@ -50,32 +87,15 @@ def check_same_run(saved: Mapping[str, Any], asked: Mapping[str, Any], options: 
     Raises:
         RecipeError: they differ; the message names each difference.
     """
-    defaults = dataclasses.asdict(TrainingOptions())  # of options that are newer than the run
-    saved = {**{name: defaults[name] for name in asked if name in defaults and name != "epochs"}, **saved}
-    different = {
-        name: difference(name, saved.get(name), asked.get(name))
-        for name in {**saved, **asked}
-        if saved.get(name) != asked.get(name)
-    }
-    if "epochs" in different and not ("epochs" in saved and "epochs" in asked):
-        del different["epochs"]  # only one of the schedules fixes them; the schedule is the difference
-    elif "epochs" in different:
+    are_fixed = "epochs" in saved and "epochs" in asked  # else the schedule is the difference, which fixes them
+    different = differences(saved, asked, free=() if are_fixed else {"epochs"})
+    if "epochs" in different:
         by = f"schedule={options.schedule!r}" + (f" and warmup={options.warmup}" if options.warmup else "")
         by = by if options.budget is None else f"budget={options.budget:g}"
         different["epochs"] += f" (by {by} the learning rate of each step depends on them)"
     if different:
         problem = "; ".join(different.values())
         raise RecipeError(f"{place} holds another run: {problem}. Go on with the same as before, {_ANOTHER_RUN}")
-
-
-def difference(name: str, before: Any, now: Any) -> str:
-    """Return in words how an option, or one of a dictionary of options, differs."""
-    if name == "data":
-        return "it was trained on other data (other files, data options or splits)"
-    if isinstance(before, dict) and isinstance(now, dict):  # only the options that differ
-        names = [option for option in {**before, **now} if before.get(option) != now.get(option)]
-        before, now = ({option: options.get(option) for option in names} for options in (before, now))
-    return f"{name} was {before!r:.200} and is {now!r:.200} now"
 
 
 def check_epochs(
@@ -121,8 +141,7 @@ def check_same_training(terms: Sequence[Mapping[str, Any]]) -> None:
     for rank, of_process in enumerate(terms):
         different = [
             "data" if name == "data" else f"{name} ({terms[0][name]!r:.100} and {of_process[name]!r:.100})"
-            for name in of_process
-            if of_process[name] != terms[0][name]
+            for name in differences(terms[0], of_process)
         ]
         if different:
             raise RecipeError(

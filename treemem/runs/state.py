@@ -220,18 +220,21 @@ class RunState:
             state["weights"] = self.model.state_dict()
             state["average"] = dict(self.average.state_dict())
         self.kept_model.temperature = temperature
-        with self.processes.agreeing():
-            if self.processes.is_first:
-                files = checkpoint.files_of(self.kept_model, self.progress.records)
-                self.folder.save({**files, **checkpoint.training_files_of(state)}, best=best)
+
+        def write() -> None:
+            files = checkpoint.files_of(self.kept_model, self.progress.records)
+            self.folder.save({**files, **checkpoint.training_files_of(state)}, best=best)
+
+        self.processes.in_first(write)
         self.saved_at = time.perf_counter()
 
     def keep_epoch(self) -> None:
         """Write the model of the finished epoch to a folder of its own."""
-        with self.processes.agreeing():
-            if self.processes.is_first:
-                files = checkpoint.files_of(self.kept_model, self.progress.records)
-                self.folder.keep_epoch(self.progress.epoch, files)
+        self.processes.in_first(
+            lambda: self.folder.keep_epoch(
+                self.progress.epoch, checkpoint.files_of(self.kept_model, self.progress.records)
+            )
+        )
 
     def best_model(self, networks: Mapping[str, Callable[..., nn.Module]] | None) -> Model:
         """Return the model of the best checkpoint, in all processes."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import logging
 import multiprocessing
 import os
@@ -25,13 +23,12 @@ from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.score import score_columns
 from treemem.model import Model
 from treemem.model_digest import weights_digest
-from treemem.networks import NETWORKS, NetworkConfig
-from treemem.records import check_writable, locked, write_records, writing
+from treemem.networks import NETWORKS
+from treemem.records import locked, writing
 from treemem.runs.environment import environment
-from treemem.runs.evaluate import evaluate
-from treemem.runs.fit import fit
-from treemem.runs.options import TrainingOptions
-from treemem.runs.study_records import of_one_form, packed_answers, read_study
+from treemem.runs.run import StudyRun, completed_run
+from treemem.runs.same_run import as_recorded
+from treemem.runs.study_records import add_record, read_study
 from treemem.runs.training_loop import FitResult
 from treemem.task import Task
 from treemem.trees.forest import Forest
@@ -39,27 +36,6 @@ from treemem.trees.formats.record_reader import SPLITS
 
 _TREES = "trees"  # folder of the forests and files within a study's
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StudyRun:
-    """One training run of a study.
-
-    Attributes:
-        name: of the run and its folder.
-        row: of a table; the runs of a row differ only in their seeds.
-        network: the network and its options.
-        training: options of the training, with the seed.
-        data: name of the data to train on.
-        task: instead of the study's task, if the study varies an option of the task.
-    """
-
-    name: str
-    row: str
-    network: NetworkConfig
-    training: TrainingOptions
-    data: str = "data"
-    task: Task | None = None
 
 
 def run_study(
@@ -115,33 +91,32 @@ def run_study(
         raise RecipeError("a study runs without torchrun; ask for more processes instead (--processes)")
     if processes < 1:
         raise RecipeError(f"processes must be at least 1, not {processes}")
-    records = _recorded(results)
-    hashes = {name: task.examples(forest).digest() for name, forest in forests.items()}
+    fields = ["run", "network", "training", "data", "scores"]
+    records = {record["run"]: record for record in read_study(results, fields)}
+    trees, parts = {**forests, **files}, [*splits, *files]
+    digests = {name: task.examples(forest).digest() for name, forest in trees.items()}
     for run in runs:
         if run.name in records:
-            check_same(run, run.task or task, hashes[run.data], records[run.name], results, folder)
-    file_hashes = {name: task.examples(forest).digest() for name, forest in files.items()}
-    whole = {run.name for run in runs if _is_whole(records.get(run.name), splits, file_hashes)}
+            check_same(run, task, digests[run.data], records[run.name], results, folder)
+    whole = {run.name for run in runs if is_complete(records.get(run.name), run, task, parts, digests.get)}
     chosen = set(names if only is None else only)
     waiting = [run for run in runs if run.name in chosen and run.name not in whole]
-    digests = {**hashes, **file_hashes}
     if waiting:
-        with writing(results.parent):
-            results.parent.mkdir(parents=True, exist_ok=True)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder / _TREES):
-                for name, forest in {**forests, **files}.items():
+                for name, forest in trees.items():
                     if not _holds(folder / _TREES / name, task, digests[name]):
                         forest.save(folder / _TREES / name)
-    jobs = [_Job(task, run, folder, hashes[run.data], file_hashes, tuple(splits)) for run in waiting]
+    jobs = [_Job(task, run, folder, digests, tuple(splits), tuple(files)) for run in waiting]
     failed: list[TreememError] = []
     for job, done in _done(jobs, processes):
         if isinstance(done, TreememError):
             _logger.error("%s failed: %s", job.run.name, done)
             failed.append(done)
             continue
-        records |= _with_record(results, done, names)
+        added = add_record(results, done, ["run"], merged=_merged, order=names)
+        records |= {record["run"]: record for record in added}
         whole.add(job.run.name)
         _logger.info("%s: done, %.0f s of training (%d of %d)", job.run.name, done["seconds"], len(whole), len(runs))
     if failed:
@@ -157,32 +132,33 @@ def _holds(path: Path, task: Task, digest: str) -> bool:
         return False
 
 
-def _recorded(results: Path) -> dict[str, dict[str, Any]]:
-    """Return the records of a study by the names of their runs."""
-    return {row["run"]: row for row in read_study(results, ["run", "network", "training", "data", "scores"])}
+def is_complete(
+    record: Mapping[str, Any] | None,
+    run: StudyRun,
+    task: Task,
+    parts: Collection[str],
+    hash_of: Callable[[str], str | None],
+) -> bool:
+    """Return whether a record is of a run and has all scores.
 
-
-def _with_record(results: Path, done: dict[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Add a record to the file, in which another process may have recorded other runs."""
-    place = check_writable(results, overwrite=True)
-    with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
-        records = _recorded(results)
-        records[done["run"]] = _merged(records.get(done["run"]), done)
-        write_records(results, of_one_form(_in_order(records, names)))
-    return records
-
-
-def _is_whole(record: Mapping[str, Any] | None, splits: Sequence[str], file_hashes: Mapping[str, str]) -> bool:
-    """Return whether a record has all scores."""
-    if record is None or not {*splits, *file_hashes} <= record["scores"].keys():
+    Args:
+        record: None if there is none.
+        run: that is planned.
+        task: if the run has none of its own.
+        parts: names of the splits and files to score.
+        hash_of: returns the hash of the data to train on, or of a file; None for a split, and for data of any hash.
+    """
+    if record is None or record["run"] != run.name or not {*parts} <= record["scores"].keys():
         return False
-    hashes = record.get("files") or {}
-    return all(hashes.get(name) == digest for name, digest in file_hashes.items())
+    recorded = {**(record.get("files") or {}), run.data: record["data"]["hash"]}
+    if run.differences(record, task, recorded[run.data]):
+        return False
+    return all(hash_of(name) in (None, recorded.get(name)) for name in (run.data, *parts))
 
 
-def _merged(before: Mapping[str, Any] | None, done: dict[str, Any]) -> dict[str, Any]:
+def _merged(before: Mapping[str, Any], done: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a new record with the other splits and files of an earlier record of the same weights."""
-    if before is None or before.get("weights") != done["weights"]:
+    if before.get("weights") != done["weights"]:
         return done
     by_part = ("files", "scores", "right", "odds")
     return {**done, **{name: {**(before.get(name) or {}), **done[name]} for name in by_part}}
@@ -209,14 +185,14 @@ def recorded_model(folder: Path, record: Mapping[str, Any]) -> Model:
 
 @dataclass(frozen=True)
 class _Job:
-    """A run to do, with the study's task for its hashes."""
+    """A run to do, with the study's task for the hashes of its trees."""
 
     task: Task
     run: StudyRun
     folder: Path
-    hash: str
-    files: Mapping[str, str]
+    digests: Mapping[str, str]
     splits: tuple[str, ...]
+    files: tuple[str, ...]
 
 
 def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str, Any] | TreememError]]:
@@ -277,37 +253,20 @@ def _do(job: _Job) -> dict[str, Any] | TreememError:
 
 def _record(job: _Job) -> dict[str, Any]:
     run, task = job.run, job.run.task or job.task
-    forest = _trees(job, run.data, job.hash)
-    files = {name: _trees(job, name, digest) for name, digest in job.files.items()}
-    result = fit(task, run.network, forest, run.training, output=job.folder / run.name, resume=True, progress=False)
-    scores: dict[str, dict[str, list[Any]]] = {}
-    right: dict[str, list[Any]] = {}
-    odds: dict[str, list[list[int]]] = {}
+    forest = _trees(job, run.data)
     parts: dict[str, tuple[Forest, str | None]] = {split: (forest, split) for split in job.splits}
-    parts |= {name: (other, None) for name, other in files.items()}
-    for name, (data, split) in parts.items():
-        evaluation = evaluate(
-            result.model,
-            data,
-            split=split,
-            batch_size=run.training.evaluation_batch_size,
-            threads=run.training.threads,
-            progress=False,
-        )
-        scores[name] = score_columns(evaluation.scores, task.group)
-        if name != "train" and evaluation.correct is not None:
-            right[name] = packed_answers(evaluation.correct)
-        if evaluation.labels is not None:
-            odds[name] = OddsCount.of(evaluation.predicted, evaluation.labels).to_lists()
+    parts |= {name: (_trees(job, name), None) for name in job.files}
+    done = completed_run(task, run, forest, parts, job.folder, resume=True, progress=False)
+    result, evaluations = done.fit, done.evaluations
     return {
         "run": run.name,
         "row": run.row,
         "task": task.options,
         "network": asdict(run.network),
-        "training": _as_recorded(asdict(run.training)),
-        "data": {"name": run.data, "hash": job.hash},
-        "files": dict(job.files),
-        "weights": weights_digest(result.model),
+        "training": as_recorded(asdict(run.training)),
+        "data": {"name": run.data, "hash": job.digests[run.data]},
+        "files": {name: job.digests[name] for name in job.files},
+        "weights": done.weights,
         "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
         "best_epoch": result.best_epoch,
         "epochs": len(result.records),
@@ -317,9 +276,13 @@ def _record(job: _Job) -> dict[str, Any]:
         "curve": _curve(result, task) if run.training.budget is not None else None,
         "trees_per_second": result.trees_per_second,
         "environment": environment(),
-        "scores": scores,
-        "right": right,
-        "odds": odds,
+        "scores": {name: score_columns(scored.scores, task.group) for name, scored in evaluations.items()},
+        "right": done.right,
+        "odds": {
+            name: OddsCount.of(scored.predicted, scored.labels).to_lists()
+            for name, scored in evaluations.items()
+            if scored.labels is not None
+        },
     }
 
 
@@ -334,7 +297,7 @@ def _curve(result: FitResult, task: Task) -> list[list[float]]:
     ]
 
 
-def _trees(job: _Job, name: str, digest: str) -> Forest:
+def _trees(job: _Job, name: str) -> Forest:
     """Return trees that the study saved.
 
     Raises:
@@ -342,7 +305,7 @@ def _trees(job: _Job, name: str, digest: str) -> Forest:
     """
     path = job.folder / _TREES / name
     forest = Forest.load(path)
-    if job.task.examples(forest).digest() != digest:
+    if job.task.examples(forest).digest() != job.digests[name]:
         raise RecipeError(
             f"{path} holds other trees than this study has: another study in the same folder wrote them; "
             "use another folder (--runs)"
@@ -372,12 +335,6 @@ def _check_names(
         raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
 
 
-def _as_recorded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as they are read from a record, with lists instead of tuples."""
-    as_read: dict[str, Any] = json.loads(json.dumps(options, default=repr))  # a default may be of any type
-    return as_read
-
-
 def check_same(
     run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path, folder: Path
 ) -> None:
@@ -386,49 +343,9 @@ def check_same(
     Raises:
         RecipeError: its run had other options.
     """
-    changed = changed_parts(run, task, data_hash, record)
-    if changed:
+    different = run.differences(record, task, data_hash)
+    if different:
         raise RecipeError(
-            f"{results} has a run {run.name!r} with other {' and '.join(changed)}; remove that line and the run's "
+            f"{results} has another run {run.name!r}: {'; '.join(different.values())}. Remove that line and the run's "
             f"folder, {folder / run.name}, to run it again, or write to another file and folder"
         )
-
-
-def changed_parts(run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any]) -> list[str]:
-    """Return which of task, network, training and data a record has others of than a run.
-
-    Options that the record lacks were at their defaults.
-    """
-    defaults = _defaults_of(type(task))  # of arguments, too, that are no options, such as the place of a file
-    now = {
-        "task": {**defaults, **task.options},
-        "network": network_options(asdict(run.network)),
-        "training": asdict(run.training),
-        "data": data_hash,
-    }
-    then = {
-        "task": {**defaults, **(record.get("task") or {})},
-        "network": network_options(record["network"]),
-        "training": {**asdict(TrainingOptions()), **record["training"]},
-        "data": record["data"]["hash"],
-    }
-    now, then = _as_recorded(now), _as_recorded(then)
-    return [name for name, value in now.items() if value != then[name]]
-
-
-def _defaults_of(made: Callable[..., Any]) -> dict[str, Any]:
-    """Return the default values of the parameters of a class or function."""
-    parameters = inspect.signature(made).parameters.items()
-    return {name: part.default for name, part in parameters if part.default is not inspect.Parameter.empty}
-
-
-def network_options(network: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the name of a recorded network and all its options, defaults included."""
-    config = NetworkConfig(**network)
-    return {"network": config.network, **_defaults_of(config.constructor()), **config.options}
-
-
-def _in_order(records: Mapping[str, dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the records of other calls first, then those of this call in its order."""
-    others = [record for name, record in records.items() if name not in set(names)]
-    return [*others, *(records[name] for name in names if name in records)]

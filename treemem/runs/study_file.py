@@ -15,7 +15,7 @@ from treemem.errors import RecipeError, near_names
 from treemem.networks import NetworkTable
 from treemem.plain_yaml import load_yaml
 from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_fields
-from treemem.runs.study import StudyRun
+from treemem.runs.run import StudyRun
 from treemem.task import TASKS, Task, task_folder
 from treemem.trees.formats.record_reader import SPLITS
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError
-from treemem.records import locked, write_records, writing
-from treemem.runs.data_sets import DataSets
-from treemem.runs.study import StudyRun, run_study
+from treemem.runs.data_sets import DataSets, StudyPlaces
+from treemem.runs.run import StudyRun
+from treemem.runs.study import run_study
 from treemem.runs.study_file import Study
-from treemem.runs.study_records import of_one_form, read_study
+from treemem.runs.study_records import add_record, read_study
 from treemem.task import Task
 from treemem.trees.forest import Forest
 
@@ -49,51 +49,55 @@ class StudyResults:
         """The task of the first run, or the task at its defaults."""
         return (self.runs[0].task if self.runs else None) or self.study.folder.task()
 
+    def unmeasured(self, before: Sequence[Mapping[str, Any]]) -> Iterator[tuple[StudyRun, dict[str, Any]]]:
+        """Yield each run without a record of its weights, and the first fields of its record.
+
+        These are ``run``, ``row``, ``training`` with the seed, and ``weights``, their hash.
+
+        Args:
+            before: the records of a measurement so far.
+        """
+        known = {record["run"]: record["weights"] for record in before}
+        for run, record in zip(self.runs, self.records, strict=True):
+            if known.get(run.name) != record["weights"]:
+                first = {"run": run.name, "row": run.row, "training": {"seed": run.training.seed}}
+                yield run, {**first, "weights": record["weights"]}
+
 
 def run_study_file(
-    study: Study,
-    *,
-    runs: Path,
-    results: Path,
-    page: Path,
-    data: Path | None = None,
-    files: Mapping[str, Path] | None = None,
-    processes: int = 1,
-    only: Collection[str] | None = None,
+    study: Study, places: StudyPlaces, *, processes: int = 1, only: Collection[str] | None = None
 ) -> list[dict[str, Any]]:
     """Run everything of a study that is not recorded yet. Return all records of its runs.
 
     Args:
         study: what to run.
-        runs: folder for runs and data sets; a folder of the task's name is made in it.
-        results: folder of the records: ``STUDY.jsonl``, and a file for each measurement.
-        page: the page of results; measurements write figures beside it.
-        data: the user's data folder.
-        files: the user's files by name.
+        places: of its data, runs and results. A folder of the task's name is made in that for runs. The folder of the
+            records gets ``STUDY.jsonl``, and a file for each measurement.
         processes: runs at a time.
         only: names of the runs to do now, without the measurements of the study. None: all.
 
     Raises:
         RecipeError: as :func:`treemem.runs.run_study`; a data set needs a file or folder that is not given.
     """
-    planned, folder = study.runs(data), runs / study.folder.task.name
+    planned, folder = study.runs(places.data), places.runs / study.folder.task.name
+    results = places.results / f"{study.name}.jsonl"
     known = {entry["file"] for entry in study.folder.shared.get("data", {}).values() if "file" in entry}
-    unknown = [name for name in files or {} if name not in known]
+    unknown = [name for name in places.files if name not in known]
     if unknown:
         raise RecipeError(f"no file is called {unknown[0]!r}; there are {', '.join(sorted(known)) or 'none'}")
-    sets = DataSets(study, folder / "data", data, files)
+    sets = places.data_sets(study)
     further = {name: forest for name in study.files if (forest := sets.find(name)) is not None}
     records: list[dict[str, Any]] = []
+    recorded = {record["run"]: record for record in read_study(results, ["run"])}
     if planned:
         task = planned[0].task or study.folder.task()
         forests = {name: sets[name] for name in {run.data: None for run in planned}}
-        recorded = {record["run"]: record for record in read_study(results / f"{study.name}.jsonl", ["run"])}
         records = run_study(
             task,
             planned,
             forests,
             folder=folder,
-            results=results / f"{study.name}.jsonl",
+            results=results,
             files=further,
             splits=study.splits,
             processes=processes,
@@ -101,11 +105,11 @@ def run_study_file(
         )
     if only is not None:
         return records
-    if all(recorded.get(record["run"]) == record for record in records):
-        tell_nothing_trained(results / f"{study.name}.jsonl", len(records))
-    done = StudyResults(study, planned, records, sets, further, folder, results, page)
+    if records and all(recorded.get(record["run"]) == record for record in records):
+        tell_nothing_trained(results, len(records))
+    done = StudyResults(study, planned, records, sets, further, folder, places.results, places.page)
     for name, fields in study.measurements.items():
-        _measure(done, results / f"{name}.jsonl", fields)
+        _measure(done, places.results / f"{name}.jsonl", fields)
     return records
 
 
@@ -120,11 +124,6 @@ def tell_nothing_trained(results: Path, count: int) -> None:
 def _measure(done: StudyResults, path: Path, fields: Mapping[str, Any]) -> None:
     """Write the records of a measurement as they come."""
     arguments = {key: value for key, value in fields.items() if key != "function"}
-    before = read_study(path)
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    measured: Iterator[dict[str, Any]] = done.study.folder.function(fields["function"])(done, before, **arguments)
-    for record in measured:
-        with locked(path.with_suffix("")):  # the lock of the file itself is for its writer
-            records = {next(iter(known.values())): known for known in [*read_study(path), record]}
-            write_records(path, of_one_form(list(records.values())))
+    measure = done.study.folder.function(fields["function"])
+    for record in measure(done, read_study(path), **arguments):
+        add_record(path, record, by=[next(iter(record))])

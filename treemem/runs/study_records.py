@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from treemem.errors import ParseError
 from treemem.metrics.score import Score, column_scores, row_group, row_score
-from treemem.records import read_records
+from treemem.records import check_writable, locked, read_records, write_records, writing
 
 
 def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -35,6 +35,37 @@ def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str
             raise ParseError(problem, expected="a record of this study", line=record.line, source=str(results))
         records.append(record.fields)
     return records
+
+
+def add_record(
+    results: Path,
+    record: Mapping[str, Any],
+    by: Sequence[str],
+    *,
+    merged: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    order: Sequence[Any] = (),
+) -> list[dict[str, Any]]:
+    """Add a record to a file, which is made if it is absent, and return all its records. Other writers wait.
+
+    Args:
+        results: the file.
+        record: to add. It replaces one with the same fields ``by``.
+        by: names of fields.
+        merged: makes the new record from the one that it replaces and ``record``; None: it is ``record``.
+        order: of the records at the end of the file, by the first field of ``by``.
+    """
+    with writing(results.parent):
+        results.parent.mkdir(parents=True, exist_ok=True)
+    place = check_writable(results, overwrite=True)
+    with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
+        records = {tuple(known.get(name) for name in by): known for known in read_study(results)}
+        key = tuple(record[name] for name in by)
+        before = records.get(key)
+        records[key] = dict(record if before is None or merged is None else merged(before, record))
+        ranks = {name: rank for rank, name in enumerate(order)}
+        in_order = of_one_form(sorted(records.values(), key=lambda known: ranks.get(known[by[0]], -1)))
+        write_records(results, in_order)
+    return in_order
 
 
 def recorded_scores(record: Mapping[str, Any], part: str) -> list[Score]:

@@ -9,7 +9,7 @@ import logging
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,13 @@ from treemem.checked_options import checked_count
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import CellError, RecipeError
 from treemem.metrics.score import Monitor, monitor_of
-from treemem.records import write_records, writing
-from treemem.runs.fit import fit
+from treemem.records import writing
 from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.recipe_run import check_empty
-from treemem.runs.seeds import seed_folder
-from treemem.runs.study_records import of_one_form, read_study
+from treemem.runs.run import StudyRun, completed_run
+from treemem.runs.study_records import add_record, read_study
 from treemem.runs.training_examples import split_examples
-from treemem.runs.training_loop import DivergedError, FitResult
+from treemem.runs.training_loop import DivergedError
 from treemem.runs.variation import Variation
 from treemem.task import Task
 from treemem.trees.forest import Forest
@@ -254,8 +253,8 @@ def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool
                 data = recipe.make_task().make_data(recipe.data)
                 made = (recipe.task_options, recipe.data), without_test(data.forest)
             _logger.info("-- trial %d of %d: %s", number, trials, " ".join(as_overrides(trial.values)))
-            records[number] = _run(sweep, trial, made[1], output / f"trial-{number:03}")
-            write_records(output / TRIALS, of_one_form([records[place] for place in sorted(records)]))
+            records[number] = _run(sweep, trial, made[1], output)
+            add_record(output / TRIALS, records[number], ["trial"], order=sorted(records))
             draws.tell(records[number])
     return [records[number] for number in range(1, trials + 1)]
 
@@ -349,18 +348,21 @@ def without_test(forest: Forest) -> Forest:
     return forest[split != "test"]
 
 
-def _run(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> dict[str, Any]:
+def _run(sweep: Sweep, trial: Trial, forest: Forest, output: Path) -> dict[str, Any]:
     """Train a trial and return its record."""
     fields: dict[str, Any] = dict.fromkeys((sweep.judged_by, "best_epoch", "epochs", "seconds", "error"))
     if sweep.seeds:
         fields |= {"seeds": list(sweep.seeds), "by_seed": None}
+    recipe = trial.recipe
+    run = StudyRun(f"trial-{trial.number:03}", sweep.network, recipe.networks[sweep.network], recipe.training)
+    runs = run.from_seeds(sweep.seeds) or [run]
     try:
-        results = _results(sweep, trial, forest, folder)
+        results = [completed_run(recipe.make_task(), run, forest, {}, output, resume=True).fit for run in runs]
     except (DivergedError, CellError) as error:
         _logger.warning("this trial came to nothing: %s", error)
         fields["error"] = str(error)
     else:
-        metrics: list[Any] = [result.records[result.best_epoch - 1][sweep.judged_by] for result in results]
+        metrics: list[Any] = [result.best_record[sweep.judged_by] for result in results]
         best_epochs, epochs = [result.best_epoch for result in results], [len(result.records) for result in results]
         fields[sweep.judged_by] = sum(metrics) / len(metrics)
         fields["best_epoch"], fields["epochs"] = (best_epochs, epochs) if sweep.seeds else (best_epochs[0], epochs[0])
@@ -369,15 +371,6 @@ def _run(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> dict[str, 
             fields["by_seed"] = metrics
     about = {"trial": trial.number, "network": sweep.network, "overrides": trial.values}
     return {**about, **fields, "recipe": trial.digest}
-
-
-def _results(sweep: Sweep, trial: Trial, forest: Forest, folder: Path) -> list[FitResult]:
-    """Train a trial from each of its seeds."""
-    recipe = trial.recipe
-    task, network = recipe.make_task(), recipe.networks[sweep.network]
-    runs = {seed_folder(folder, seed): replace(recipe.training, seed=seed) for seed in sweep.seeds}
-    runs = runs or {folder: recipe.training}
-    return [fit(task, network, forest, options, output=place, resume=True) for place, options in runs.items()]
 
 
 def as_overrides(values: Mapping[str, Any]) -> list[str]:

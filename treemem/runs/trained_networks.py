@@ -16,10 +16,9 @@ from treemem.errors import RecipeError
 from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import Score, row_group, row_score
 from treemem.model_digest import weights_digest
-from treemem.plain_yaml import load_yaml
 from treemem.records import read_records
-from treemem.runs.network_folder import ANSWERS, RECIPE, RESULTS, TEST
-from treemem.runs.seeds import seed_folder
+from treemem.runs.network_folder import ANSWERS, RESULTS, TEST, read_recipe
+from treemem.runs.run import seed_folder
 from treemem.runs.study_records import read_study, right_answers
 from treemem.task import TASKS, Task
 
@@ -79,11 +78,8 @@ def _network(folder: Path) -> TrainedNetwork:
 
 def task_of(network: TrainedNetwork) -> Task | None:
     """Return the task of a network; None if no recipe beside the network names it."""
-    recipe = network.folder / RECIPE
-    if not recipe.is_file():
-        return None
-    fields = load_yaml(recipe.read_text(encoding="utf-8"))
-    return TASKS.find(fields["task"])(**(fields.get("task_options") or {}))
+    recipe = read_recipe(network.folder)
+    return None if recipe is None else TASKS.find(recipe["task"])(**(recipe["task_options"] or {}))
 
 
 def _kept_answers(folder: Path) -> tuple[dict[int, NDArray[np.bool_]], str]:

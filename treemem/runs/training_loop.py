@@ -71,6 +71,11 @@ class FitResult:
     records: list[dict[str, Any]]
 
     @property
+    def best_record(self) -> dict[str, Any]:
+        """The record of the best epoch."""
+        return self.records[self.best_epoch - 1]
+
+    @property
     def trees_per_second(self) -> float:
         """Training speed over all epochs."""
         return sum(record["trees"] for record in self.records) / sum(record["seconds"] for record in self.records)

@@ -14,8 +14,10 @@ from treemem.networks import NETWORKS, every_network
 from treemem.nn import LSTM
 from treemem.records import write_records
 from treemem.runs import read_study
+from treemem.runs.data_sets import DataHashes, StudyPlaces
 from treemem.runs.results_page import rendered, write_block, write_page
-from treemem.runs.study import StudyRun, check_same, run_study
+from treemem.runs.run import StudyRun
+from treemem.runs.study import check_same, run_study
 from treemem.runs.training_loop import DivergedError
 from treemem.task import TASKS
 from treemem.tasks import queue
@@ -23,7 +25,6 @@ from treemem.tasks.comparison import comparison, report
 from treemem.tasks.comparison.beyond import divided
 from treemem.tasks.comparison.comparison import BEYOND, FOLDER, Part, Trial, best_trial, comparison_parts, run_row
 from treemem.tasks.listops.data import ListOpsDataOptions
-from treemem.tasks.recorded_data import DataHashes
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 PARTS = comparison_parts()
@@ -106,8 +107,16 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Part:
     return part_with(**fields, training=training, trial=trial)
 
 
+def places_in(folder: Path) -> StudyPlaces:
+    return StudyPlaces(folder / "runs", folder, folder / "page.md")
+
+
 def run(part: Part, row: str, folder: Path) -> None:
-    run_row(part, row, runs=folder / "runs", results=folder)
+    run_row(part, row, places_in(folder))
+
+
+def is_done(part: Part, row: str, folder: Path, hashes: DataHashes | None = None) -> bool:
+    return part.is_done(row, places_in(folder), (lambda name: None) if hashes is None else hashes.of)
 
 
 def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
@@ -115,10 +124,10 @@ def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
 ) -> None:
     caplog.set_level("INFO", logger="treemem")
     for row in ("Tree-RNN", "ON-LSTM"):
-        assert not tiny.is_done(tmp_path, row, tmp_path / "runs")
+        assert not is_done(tiny, row, tmp_path)
         run(tiny, row, tmp_path)
         assert "nothing is trained" not in caplog.text
-        assert tiny.is_done(tmp_path, row, tmp_path / "runs")
+        assert is_done(tiny, row, tmp_path)
         trials, records = tiny.recorded_trials(tmp_path, row), tiny.records(tmp_path, row)
         best = best_trial(trials)
         assert best is not None
@@ -133,7 +142,7 @@ def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
             assert record["compute_seconds"] >= 0.2
     within, beyond = tiny.tests(cast(Any, None))
     others = [DataHashes(tiny.recipe.make_task(), {"data": within, BEYOND: data}.get) for data in (beyond, within)]
-    assert [tiny.is_done(tmp_path, "ON-LSTM", tmp_path / "runs", hashes) for hashes in others] == [True, False]
+    assert [is_done(tiny, "ON-LSTM", tmp_path, hashes) for hashes in others] == [True, False]
     assert {len(each["data"]["hash"]) for each in read_study(tmp_path / "learned-listops" / "trials.jsonl")} == {64}
     (trees,) = read_study(tmp_path / "learned-listops" / "on-lstm-trees.jsonl")
     assert trees["network"] == "ON-LSTM"
@@ -166,14 +175,14 @@ def test_trees_are_scored_of_the_runs_that_are_there(tiny: Part, tmp_path: Path)
     file, runs = tiny.trees_file_of(tmp_path, "ON-LSTM"), tmp_path / "runs"
     (whole,) = read_study(file)
     file.unlink()  # as if killed after the last run
-    assert not tiny.is_done(tmp_path, "ON-LSTM", runs)
+    assert not is_done(tiny, "ON-LSTM", tmp_path)
     first, second = tiny.records(tmp_path, "ON-LSTM")
     gone = tiny.folder(runs) / second["run"]
     gone.rename(tmp_path / "kept")  # as if another machine had made this run
     run(tiny, "ON-LSTM", tmp_path)
     (scored,) = read_study(file)
     assert scored["weights"] == {"seed 1": first["weights"]}
-    assert tiny.is_done(tmp_path, "ON-LSTM", runs)
+    assert is_done(tiny, "ON-LSTM", tmp_path)
     (tmp_path / "kept").rename(gone)
     (tiny.folder(runs) / first["run"]).rename(tmp_path / "kept")
     run(tiny, "ON-LSTM", tmp_path)
@@ -226,7 +235,7 @@ def test_a_row_goes_on_after_its_recorded_trials(tiny: Part, tmp_path: Path, mon
     assert len(tiny.recorded_trials(tmp_path, "Tree-RNN")) == 2
     run(tiny, "Tree-RNN", tmp_path)
     assert asked[3] == asked[2]
-    assert tiny.is_done(tmp_path, "Tree-RNN", tmp_path / "runs")
+    assert is_done(tiny, "Tree-RNN", tmp_path)
 
 
 def test_a_row_without_a_finite_loss_ends_with_its_trials(
@@ -238,7 +247,7 @@ def test_a_row_without_a_finite_loss_ends_with_its_trials(
     monkeypatch.setattr(comparison, "run_study", diverging)
     run(tiny, "Tree-RNN", tmp_path)
     assert [each.accuracy for each in tiny.recorded_trials(tmp_path, "Tree-RNN")] == [None] * 5
-    assert tiny.is_done(tmp_path, "Tree-RNN", tmp_path / "runs")
+    assert is_done(tiny, "Tree-RNN", tmp_path)
     assert not tiny.records(tmp_path, "Tree-RNN")
 
 

@@ -15,6 +15,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.runs.data_sets import StudyPlaces
 from treemem.runs.results_page import write_page
 from treemem.runs.study_file import StudyFolder
 from treemem.runs.study_file_run import run_study_file
@@ -210,17 +211,17 @@ def test_the_study_of_a_treebank_measures_each_layer_once_and_has_a_page_of_them
         training={"epochs": 1, "batch_size": 2},
         task_options={"path": "{data}", "treebank": True, "words": 8000},
     )
-    places = {"results": tmp_path / "results", "page": tmp_path / "constituency.md"}
-    run_study_file(smaller, runs=tmp_path / "runs", data=treebank, **places)
+    places = StudyPlaces(tmp_path / "runs", tmp_path / "results", tmp_path / "constituency.md", treebank)
+    run_study_file(smaller, places)
     measured = read_study(tmp_path / "results" / "sst-trees.jsonl")
     assert [(each["row"], bool(each["scores"])) for each in measured] == [("ON-LSTM", True), ("LSTM", False)]
-    write_page(folder, **places)
-    page = places["page"].read_text()
+    write_page(folder, places.results, places.page)
+    page = places.page.read_text()
     rows = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
     assert all(rows.count(f"ON-LSTM, layer {layer}") == 1 for layer in (1, 2, 3))
     assert rows.count("right-branching") == 1
     assert "The trees of the 2 test sentences" in page
     for run in tmp_path.glob("runs/**/seed-1"):
         shutil.rmtree(run)
-    run_study_file(smaller, runs=tmp_path / "runs", data=treebank, **places)
+    run_study_file(smaller, places)
     assert read_study(tmp_path / "results" / "sst-trees.jsonl") == measured

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from treemem.runs import read_study
+from treemem.runs.data_sets import StudyPlaces
 from treemem.runs.results_page import write_page
 from treemem.runs.study_file import Study, StudyFolder
 from treemem.runs.study_file_run import run_study_file
@@ -35,8 +36,8 @@ def test_the_study_has_trees_of_on_lstm_pairs_of_all_and_a_page_with_the_grammar
         data="tiny",
         measurements=measurements,
     )
-    places = {"runs": tmp_path / "runs", "results": tmp_path / "results", "page": tmp_path / "language_modeling.md"}
-    records = run_study_file(study, **places)
+    places = StudyPlaces(tmp_path / "runs", tmp_path / "results", tmp_path / "language_modeling.md")
+    records = run_study_file(study, places)
     trees, pairs = (read_study(tmp_path / "results" / f"small-{name}.jsonl") for name in ("trees", "pairs"))
     of_trees = {(each["row"], each["training"]["seed"]): len(each["scores"]) > 0 for each in trees}
     assert of_trees == {("ON-LSTM", 1): True, ("LSTM", 1): False, ("ON-LSTM", 2): True, ("LSTM", 2): False}
@@ -57,5 +58,5 @@ def test_the_study_has_trees_of_on_lstm_pairs_of_all_and_a_page_with_the_grammar
     assert all(named.count(row) == 1 for row in rows)
 
     before = {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}
-    run_study_file(study, **places)
+    run_study_file(study, places)
     assert before == {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}, "nothing is run again"

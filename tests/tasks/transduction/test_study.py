@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from treemem.networks import NetworkConfig
+from treemem.runs import StudyRun, TrainingOptions
 from treemem.runs.data_sets import DataSets
 from treemem.runs.study_file import StudyFolder
+from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.training_curves import curve_records
 from treemem.tasks.transduction import Transduction
 from treemem.tasks.transduction.published import is_met, solved
@@ -48,9 +50,10 @@ def test_curves_are_those_of_the_log_and_known_ones_are_not_read_again(tmp_path:
     (tmp_path / "a").mkdir()
     rows = [{"epoch": 1, "loss": 2.0, "validation_coarse accuracy": 0.5, "seconds": 3}, {"best": 1}]
     (tmp_path / "a" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run = SimpleNamespace(name="a", row="A", training=SimpleNamespace(seed=7))
-    done = SimpleNamespace(task=Transduction(), runs=[run], records=[{"weights": "w"}], folder=tmp_path)
-    (found,) = curve_records(done, [])  # type: ignore[arg-type]
+    study = StudyFolder.find("transduction").study("small")
+    run = StudyRun("a", "A", NetworkConfig("LSTM"), TrainingOptions(seed=7), task=Transduction())
+    done = StudyResults(study, [run], [{"weights": "w"}], DataSets(study, tmp_path), {}, tmp_path, tmp_path, tmp_path)
+    (found,) = curve_records(done, [])
     assert found == {
         "run": "a",
         "row": "A",
@@ -58,4 +61,4 @@ def test_curves_are_those_of_the_log_and_known_ones_are_not_read_again(tmp_path:
         "weights": "w",
         "epochs": [{"epoch": 1, "loss": 2.0, "validation_coarse accuracy": 0.5}],
     }
-    assert list(curve_records(done, [found])) == []  # type: ignore[arg-type]
+    assert list(curve_records(done, [found])) == []
