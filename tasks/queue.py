@@ -25,7 +25,7 @@ from treemem.errors import RecipeError, TreememError, near_names
 from treemem.networks import NETWORKS
 from treemem.plain_yaml import load_yaml
 from treemem.records import replacing, writing
-from treemem.runs.data_sets import DataHashes, StudyPlaces
+from treemem.runs.data_sets import StudyPlaces, hashes_at_hand
 from treemem.runs.results_page import write_page
 from treemem.runs.study import begin_worker, is_complete
 from treemem.runs.study_file import Study, StudyFolder
@@ -167,19 +167,19 @@ def entries_of_rows(
         if not any(part.rows_of([name]) for part in parts):
             known = list(dict.fromkeys(row for part in parts for row in part.order))
             raise RecipeError(f"{STUDY} has no network {name!r}{near_names(name, known)}; it has {'; '.join(known)}")
-    chosen = [each for each in entries if each.study.removeprefix(f"{FOLDER.name}/") in rows]
+    chosen = [entry for entry in entries if entry.study.removeprefix(f"{FOLDER.name}/") in rows]
     known_files = {name for entry in chosen for name in entry.files}
     for name in files:
         if name not in known_files:
             there = ", ".join(sorted(known_files)) or "none"
             raise RecipeError(f"no file of these studies is called {name!r}; there are {there}")
-    found = []
+    of_rows = []
     for entry in chosen:
-        own = {name: files[name].resolve() if name in files else path for name, path in entry.files.items()}
+        places = {name: files[name].resolve() if name in files else path for name, path in entry.files.items()}
         wanted = rows[entry.study.removeprefix(f"{FOLDER.name}/")]
         if wanted or not networks:
-            found.append(replace(entry, files=own, rows=wanted, networks=networks))
-    return found
+            of_rows.append(replace(entry, files=places, rows=wanted, networks=networks))
+    return of_rows
 
 
 def _rows(title: str, entry: Entry, places: StudyPlaces) -> list[Job]:
@@ -187,12 +187,12 @@ def _rows(title: str, entry: Entry, places: StudyPlaces) -> list[Job]:
     if title not in parts:
         raise RecipeError(f"{FOLDER.name} has no part {title!r} of {STUDY}; there are {', '.join(parts)}")
     part = parts[title]
-    hashes = hashes_of(part, places)
+    hash_of = hashes_of(part, places)
 
     def job(row: str) -> Job:
         return Job(
             f"{FOLDER.name}/{title}/{row}",
-            lambda: part.is_done(row, places, hashes.of),
+            lambda: part.is_done(row, places, hash_of),
             lambda: run_row(part, row, places),
             is_first=row in part.first,
         )
@@ -206,11 +206,11 @@ def _runs(study: Study, places: StudyPlaces) -> list[Job]:
     sets, runs = places.data_sets(study), {run.name: run for run in study.runs(places.data)}
     parts = [*study.splits, *(file_name for file_name in study.files if sets.has(file_name))]
     task = next((run.task for run in runs.values()), None) or study.folder.task()
-    hashes = DataHashes(task, sets.at_hand)
+    hash_of = hashes_at_hand(task, sets.at_hand)
 
     def recorded() -> set[str]:
         known = {record["run"]: record for record in read_study(file) if record["run"] in runs}
-        return {run for run, record in known.items() if is_complete(record, runs[run], task, parts, hashes.of)}
+        return {run for run, record in known.items() if is_complete(record, runs[run], task, parts, hash_of)}
 
     def digest() -> str:
         return hashlib.sha256(file.read_bytes()).hexdigest()
@@ -273,8 +273,8 @@ def run_queue(entries: Sequence[Entry], places: Places, processes: int) -> dict[
         return _work(entries, places)
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe(duplex=False) for _ in range(processes)]
-    own = NETWORKS.importable()
-    workers = [context.Process(target=_work_beside, args=(entries, places, own, errors)) for _, errors in pipes]
+    to_send = NETWORKS.importable()
+    workers = [context.Process(target=_work_beside, args=(entries, places, to_send, errors)) for _, errors in pipes]
     for worker, (_, errors) in zip(workers, pipes, strict=True):
         worker.start()
         errors.close()  # so that a worker that dies ends its pipe

@@ -21,7 +21,7 @@ from treemem.errors import CellError, RecipeError, near_names
 from treemem.networks import NETWORKS, NetworkConfig, every_network
 from treemem.plain_yaml import load_yaml
 from treemem.records import write_records
-from treemem.runs.data_sets import DataHashes, DataSets, StudyPlaces
+from treemem.runs.data_sets import DataSets, StudyPlaces, hashes_at_hand
 from treemem.runs.matched_width import matched_width
 from treemem.runs.options import TrainingOptions
 from treemem.runs.page_tables import Records, seed_of_record
@@ -119,15 +119,15 @@ class Part:
     @cached_property
     def networks(self) -> dict[str, NetworkConfig]:
         """The networks of equal weights by the name of their row, at a hidden size that does not matter."""
-        found = {}
-        own = {name: NetworkConfig(name, {"hidden_size": _SMALLEST}) for name in self.own}
-        for name, plain in {**every_network(_SMALLEST), **own}.items():
+        networks = {}
+        of_user = {name: NetworkConfig(name, {"hidden_size": _SMALLEST}) for name in self.own}
+        for name, plain in {**every_network(_SMALLEST), **of_user}.items():
             network = plain.replace(**self.options.get(plain.network, {}))
             if self.forms and "form" in inspect.signature(network.constructor()).parameters:
-                found.update({f"{name}, {form}": network.replace(form=form) for form in self.forms})
+                networks.update({f"{name}, {form}": network.replace(form=form) for form in self.forms})
             else:
-                found[name] = network
-        return found
+                networks[name] = network
+        return networks
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -166,8 +166,8 @@ class Part:
 
     def options_of(self, optimizer: str, rate: float, seed: int, **changes: Any) -> TrainingOptions:
         """Return the options of a run."""
-        own = {name: value for name, value in self.optimizers[optimizer].items() if name != "rates"}
-        fields = {**own, **changes, "optimizer": optimizer, "learning_rate": rate, "seed": seed}
+        further = {name: value for name, value in self.optimizers[optimizer].items() if name != "rates"}
+        fields = {**further, **changes, "optimizer": optimizer, "learning_rate": rate, "seed": seed}
         return dataclasses.replace(self.recipe.training, **fields)
 
     def run_with(self, row: str, chosen: Trial, seed: int) -> StudyRun:
@@ -186,8 +186,8 @@ class Part:
         First all rates of all optimisers. If the best of them is the lowest or the highest of its optimiser, one
         more beyond it.
         """
-        known = {(each.optimizer, each.rate) for each in done}
-        planned = [Trial(name, rate) for name, own in self.optimizers.items() for rate in own["rates"]]
+        known = {(trial.optimizer, trial.rate) for trial in done}
+        planned = [Trial(name, rate) for name, options in self.optimizers.items() for rate in options["rates"]]
         for trial in planned:
             if (trial.optimizer, trial.rate) not in known:
                 return trial
@@ -221,13 +221,15 @@ class Part:
     def trials_of(recorded: Records, row: str) -> list[Trial]:
         """Return the trials of a row among records."""
         return [
-            Trial(each["optimizer"], each["learning_rate"], each["accuracy"]) for each in recorded if each["row"] == row
+            Trial(record["optimizer"], record["learning_rate"], record["accuracy"])
+            for record in recorded
+            if record["row"] == row
         ]
 
     def records(self, results: Path, row: str) -> Records:
         """Return the records of a row's runs with the chosen rate, in the order of the seeds."""
-        found = {seed_of_record(each): each for each in read_study(self.file_of(results, row))}
-        return [found[seed] for seed in self.seeds if seed in found]
+        by_seed = {seed_of_record(record): record for record in read_study(self.file_of(results, row))}
+        return [by_seed[seed] for seed in self.seeds if seed in by_seed]
 
     def is_done(self, row: str, places: StudyPlaces, hash_of: Callable[[str], str | None]) -> bool:
         """Return whether a row's runs and induced trees are recorded; of a row that cannot be trained, its trials.
@@ -281,8 +283,8 @@ class Part:
 
 def best_trial(trials: Sequence[Trial]) -> Trial | None:
     """Return the trial with the best accuracy, the first of equals; None if no loss stayed finite."""
-    finite = [each for each in trials if each.accuracy is not None]
-    return max(finite, key=lambda each: each.accuracy or 0.0, default=None)
+    finite = [trial for trial in trials if trial.accuracy is not None]
+    return max(finite, key=lambda trial: trial.accuracy or 0.0, default=None)
 
 
 def _rounded(rate: float) -> float:
@@ -294,7 +296,7 @@ def comparison_parts(networks: Sequence[str] = ()) -> dict[str, Part]:
     fields = load_yaml((FOLDER.path / "studies" / f"{STUDY}.yaml").read_text(encoding="utf-8"))
     parts: dict[str, dict[str, Any]] = fields.pop("parts")
     registered = [name for name in networks if name in NETWORKS.registered()]
-    return {name: Part(**{"name": name, "own": registered, **fields, **own}) for name, own in parts.items()}
+    return {name: Part(**{"name": name, "own": registered, **fields, **part}) for name, part in parts.items()}
 
 
 def chosen_parts(names: Sequence[str], networks: Sequence[str] = ()) -> list[Part]:
@@ -349,8 +351,12 @@ def run_row(part: Part, row: str, places: StudyPlaces) -> None:
         tell_nothing_trained(file, len(before))
 
 
-def hashes_of(part: Part, places: StudyPlaces) -> DataHashes:
-    """Return the hashes of the data of a part, by the names that its records have. The arguments are of ``run_row``."""
+def hashes_of(part: Part, places: StudyPlaces) -> Callable[[str], str | None]:
+    """Return a function that gives the hash of the data of a part, by the name that its records have.
+
+    Args:
+        part, places: as in :func:`run_row`.
+    """
 
     def find(name: str) -> Forest | None:
         sets = part.data_sets(places)
@@ -360,7 +366,7 @@ def hashes_of(part: Part, places: StudyPlaces) -> DataHashes:
             return None
         return dict(zip((_DATA, BEYOND), part.tests(sets), strict=True))[name]
 
-    return DataHashes(part.make_task(), find)
+    return hashes_at_hand(part.make_task(), find)
 
 
 def _record_trial(part: Part, row: str, trial: Trial, within: Forest, places: StudyPlaces) -> None:
@@ -395,12 +401,13 @@ def _record_trees(part: Part, row: str, within: Forest, beyond: Forest, places: 
     all_tested = {**some.tree_data, "split": np.full(len(some), "test")}  # sets beyond training have no split
     examples = task.examples(some.with_data(node_data=some.node_data, tree_data=all_tested))
     folder = part.folder(places.runs)
-    there = {f"seed {seed_of_record(each)}": each for each in done if (folder / each["run"]).exists()}
-    found = {name: found_trees(recorded_model(folder, each), examples) for name, each in there.items()}
-    groups = tree_scores(found, examples, lambda group: np.where(group > most, BEYOND, "test"))
-    weights = {f"seed {seed_of_record(each)}": each["weights"] for each in done}
+    by_seed = {f"seed {seed_of_record(record)}": record for record in done}
+    there = {seed: record for seed, record in by_seed.items() if (folder / record["run"]).exists()}
+    induced = {seed: found_trees(recorded_model(folder, record), examples) for seed, record in there.items()}
+    groups = tree_scores(induced, examples, lambda group: np.where(group > most, BEYOND, "test"))
+    weights = {seed: record["weights"] for seed, record in by_seed.items()}
     for earlier in read_study(file):
-        kept = {name for name, own in earlier["weights"].items() if weights.get(name) == own}
+        kept = {seed for seed, recorded in earlier["weights"].items() if weights.get(seed) == recorded}
         for group, known in zip(groups, earlier["groups"], strict=True):
             for average in ("corpus", "sentence"):
                 scores = {name: f1 for name, f1 in known[average]["f1"].items() if name in kept}

@@ -8,7 +8,8 @@ import pytest
 
 from treemem.data.examples import Examples
 from treemem.errors import RecipeError
-from treemem.runs.options import TrainingOptions, examples_of_epoch
+from treemem.runs.options import TrainingOptions
+from treemem.runs.training_examples import examples_of_epoch
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 

@@ -9,7 +9,6 @@ import pytest
 
 from treemem.runs import read_study
 from treemem.runs.results_page import write_page
-from treemem.runs.study import check_same
 from treemem.runs.study_file import StudyFolder
 from treemem.tasks.queue import read_queue
 
@@ -58,7 +57,7 @@ def test_every_run_of_a_study_is_recorded_with_its_options(name: str) -> None:
             record = records[run.name]
             assert (record["row"], record["data"]["name"]) == (run.row, run.data)
             assert run.task is not None
-            check_same(run, run.task, record["data"]["hash"], record, results, results.parent)
+            assert run.differences(record, run.task, record["data"]["hash"]) == {}
             assert {*study.splits} <= record["scores"].keys()
         for measurement in [] if missing else study.measurements:
             assert read_study(results.with_name(f"{measurement}.jsonl"))

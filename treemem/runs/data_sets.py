@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -159,21 +160,17 @@ class DataSets:
         return task.make_data(options).forest
 
 
-class DataHashes:
-    """The hashes of the data sets of a study that are at hand, each computed once, when it is first asked for.
+def hashes_at_hand(task: Task, find: Callable[[str], Forest | None]) -> Callable[[str], str | None]:
+    """Return a function that gives the hash of a data set; None if it is not at hand, and for a split.
 
     Args:
         task: of the study.
         find: returns a data set by its name; None if it would have to be generated first.
     """
 
-    def __init__(self, task: Task, find: Callable[[str], Forest | None]) -> None:
-        self._task, self._find = task, find
-        self._known: dict[str, str | None] = dict.fromkeys(SPLITS)
+    @cache
+    def hash_of(name: str) -> str | None:
+        forest = None if name in SPLITS else find(name)
+        return None if forest is None else task.examples(forest).digest()
 
-    def of(self, name: str) -> str | None:
-        """Return the hash of a data set; None if it is not at hand, and for a split."""
-        if name not in self._known:
-            forest = self._find(name)
-            self._known[name] = None if forest is None else self._task.examples(forest).digest()
-        return self._known[name]
+    return hash_of

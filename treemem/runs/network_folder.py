@@ -87,7 +87,7 @@ class NetworkFolder:
         now = {name: value for name, value in self.description.items() if name in before}
         return "; ".join(differences(before, now, free_to_change(self.recipe.training)).values())
 
-    def check(self, *, leave_out: Sequence[int] | None = None) -> str:
+    def check_seeds(self, *, leave_out: Sequence[int] | None = None) -> str:
         """Return :meth:`differences` after checking that no seed there was, or is, trained with other options.
 
         Args:
@@ -123,7 +123,7 @@ class NetworkFolder:
             RecipeError: seeds there have other options, or the files cannot be written.
         """
         with locked_results(self.path.parent):
-            if self.check() or not (self.path / RECIPE).is_file() or not recorded_digest(self.path):
+            if self.check_seeds() or not (self.path / RECIPE).is_file() or not recorded_digest(self.path):
                 with writing(self.path):
                     self.path.mkdir(parents=True, exist_ok=True)
                 write_card(self.path, self.card, self.digest)

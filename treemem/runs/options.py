@@ -1,4 +1,4 @@
-"""Options of a training run, and the curriculum."""
+"""Options of a training run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from treemem.checked_options import Count, Natural, NonNegative, Positive, Range, check_fields
-from treemem.data.examples import Examples
 from treemem.errors import RecipeError
 
 Curriculum = int | tuple[tuple[int, int], ...]
@@ -179,36 +175,3 @@ def _checked_curriculum(given: Any, epochs: int) -> Curriculum:
     if given > epochs:
         raise RecipeError(f"curriculum must be at most epochs, which is {epochs}, not {given}")
     return given
-
-
-def examples_of_epoch(
-    chosen: NDArray[np.int64], examples: Examples, epoch: int, curriculum: Curriculum
-) -> NDArray[np.int64]:
-    """Return the numbers of the examples that an epoch trains on.
-
-    Args:
-        chosen: numbers of all training examples.
-        examples: the whole data set.
-        epoch: counted from 0.
-        curriculum: as in :class:`TrainingOptions`.
-
-    Raises:
-        RecipeError: a stage has no examples.
-    """
-    if isinstance(curriculum, int):
-        if epoch >= curriculum:
-            return chosen
-        groups = np.unique(examples.group[chosen])
-        count = -(-len(groups) * (epoch + 1) // curriculum)
-        return chosen[examples.group[chosen] <= groups[count - 1]]
-    difficulty = (examples.group if examples.difficulty is None else examples.difficulty)[chosen]
-    for most, epochs in curriculum:
-        if epoch < epochs:
-            if not (difficulty <= most).any():
-                raise RecipeError(
-                    f"no training example is for the stage of the curriculum up to {most}: the easiest has "
-                    f"{int(difficulty.min())}; begin with that"
-                )
-            return chosen[difficulty <= most]
-        epoch -= epochs
-    return chosen

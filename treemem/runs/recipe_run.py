@@ -115,15 +115,15 @@ def train_recipe(
         for name, network in recipe.networks.items():
             check_fit(task, network, data.forest, recipe.training, output=output / name)
 
-    def check() -> None:
+    def prepare() -> None:
         with locked_results(output):
             _check_same_data(recipe, output, digest, overwrite=overwrite)
             for folder in folders.values():
-                folder.check(leave_out=seeds if overwrite else None)
+                folder.check_seeds(leave_out=seeds if overwrite else None)
             if overwrite:
                 take_back([*folders.values()], seeds, other_scores)
 
-    processes.in_first(check)
+    processes.in_first(prepare)
     for name, folder in folders.items():
         _logger.info("-- %s", name)
         processes.in_first(folder.begin)

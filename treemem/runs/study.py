@@ -26,7 +26,7 @@ from treemem.model_digest import weights_digest
 from treemem.networks import NETWORKS
 from treemem.records import locked, writing
 from treemem.runs.environment import environment
-from treemem.runs.run import StudyRun, completed_run
+from treemem.runs.run import CompletedRun, StudyRun, completed_run
 from treemem.runs.same_run import as_recorded
 from treemem.runs.study_records import add_record, read_study
 from treemem.runs.training_loop import FitResult
@@ -96,40 +96,32 @@ def run_study(
     trees, parts = {**forests, **files}, [*splits, *files]
     digests = {name: task.examples(forest).digest() for name, forest in trees.items()}
     for run in runs:
-        if run.name in records:
-            check_same(run, task, digests[run.data], records[run.name], results, folder)
+        record = records.get(run.name)
+        different = {} if record is None else run.differences(record, task, digests[run.data])
+        if different:
+            raise RecipeError(
+                f"{results} has another run {run.name!r}: {'; '.join(different.values())}. Remove that line and the "
+                f"run's folder, {folder / run.name}, to run it again, or write to another file and folder"
+            )
     whole = {run.name for run in runs if is_complete(records.get(run.name), run, task, parts, digests.get)}
     chosen = set(names if only is None else only)
     waiting = [run for run in runs if run.name in chosen and run.name not in whole]
+    study = _Study(task, folder, digests, tuple(splits), tuple(files))
     if waiting:
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            with locked(folder / _TREES):
-                for name, forest in trees.items():
-                    if not _holds(folder / _TREES / name, task, digests[name]):
-                        forest.save(folder / _TREES / name)
-    jobs = [_Job(task, run, folder, digests, tuple(splits), tuple(files)) for run in waiting]
+        study.save(trees)
     failed: list[TreememError] = []
-    for job, done in _done(jobs, processes):
+    for run, done in _done(study, waiting, processes):
         if isinstance(done, TreememError):
-            _logger.error("%s failed: %s", job.run.name, done)
+            _logger.error("%s failed: %s", run.name, done)
             failed.append(done)
             continue
         added = add_record(results, done, ["run"], merged=_merged, order=names)
         records |= {record["run"]: record for record in added}
-        whole.add(job.run.name)
-        _logger.info("%s: done, %.0f s of training (%d of %d)", job.run.name, done["seconds"], len(whole), len(runs))
+        whole.add(run.name)
+        _logger.info("%s: done, %.0f s of training (%d of %d)", run.name, done["seconds"], len(whole), len(runs))
     if failed:
         raise failed[0]
     return [records[name] for name in names if name in chosen]
-
-
-def _holds(path: Path, task: Task, digest: str) -> bool:
-    """Return whether trees with this hash are saved there."""
-    try:
-        return task.examples(Forest.load(path)).digest() == digest
-    except TreememError:  # not there, or torn
-        return False
 
 
 def is_complete(
@@ -184,27 +176,101 @@ def recorded_model(folder: Path, record: Mapping[str, Any]) -> Model:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """A run to do, with the study's task for the hashes of its trees."""
+class _Study:
+    """What the runs of a study have in common.
+
+    Attributes:
+        task: of the study; it hashes the trees.
+        folder: of the runs. It also keeps the trees, for the other processes.
+        digests: hashes of the trees by name.
+        splits, files: what to score.
+    """
 
     task: Task
-    run: StudyRun
     folder: Path
     digests: Mapping[str, str]
     splits: tuple[str, ...]
     files: tuple[str, ...]
 
+    def save(self, trees: Mapping[str, Forest]) -> None:
+        """Save the trees that are not there."""
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with locked(self.folder / _TREES):
+                for name, forest in trees.items():
+                    if self._saved(name) is None:
+                        forest.save(self.folder / _TREES / name)
 
-def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str, Any] | TreememError]]:
-    """Yield each job with its record, or with its error, as soon as it is done."""
-    if processes == 1 or len(jobs) < 2:
-        for job in jobs:
-            yield job, _do(job)
+    def _saved(self, name: str) -> Forest | None:
+        """Return trees that are saved; None if they are absent, torn or others."""
+        try:
+            forest = Forest.load(self.folder / _TREES / name)
+        except TreememError:
+            return None
+        return forest if self.task.examples(forest).digest() == self.digests[name] else None
+
+    def _trees(self, name: str) -> Forest:
+        forest = self._saved(name)
+        if forest is None:
+            raise RecipeError(
+                f"{self.folder / _TREES / name} holds other trees than this study has: another study in the same "
+                "folder wrote them; use another folder (--runs)"
+            )
+        return forest
+
+    def done(self, run: StudyRun) -> dict[str, Any] | TreememError:
+        """Train and score a run. Return its record, or its error, so that the other runs go on."""
+        try:
+            forest = self._trees(run.data)
+            parts: dict[str, tuple[Forest, str | None]] = {split: (forest, split) for split in self.splits}
+            parts |= {name: (self._trees(name), None) for name in self.files}
+            completed = completed_run(self.task, run, forest, parts, self.folder, resume=True, progress=False)
+        except TreememError as error:
+            return error
+        return self._record(run, completed)
+
+    def _record(self, run: StudyRun, completed: CompletedRun) -> dict[str, Any]:
+        task, result, evaluations = run.task or self.task, completed.fit, completed.evaluations
+        return {
+            "run": run.name,
+            "row": run.row,
+            "task": task.options,
+            "network": asdict(run.network),
+            "training": as_recorded(asdict(run.training)),
+            "data": {"name": run.data, "hash": self.digests[run.data]},
+            "files": {name: self.digests[name] for name in self.files},
+            "weights": completed.weights,
+            "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
+            "best_epoch": result.best_epoch,
+            "epochs": len(result.records),
+            "seconds": sum(record["seconds"] + record.get("validation_seconds", 0.0) for record in result.records),
+            "compute_seconds": sum(record["compute_seconds"] for record in result.records),
+            "examples": sum(record["examples"] for record in result.records),
+            "curve": _curve(result, task) if run.training.budget is not None else None,
+            "trees_per_second": result.trees_per_second,
+            "environment": environment(),
+            "scores": {name: score_columns(scored.scores, task.group) for name, scored in evaluations.items()},
+            "right": completed.right,
+            "odds": {
+                name: OddsCount.of(scored.predicted, scored.labels).to_lists()
+                for name, scored in evaluations.items()
+                if scored.labels is not None
+            },
+        }
+
+
+def _done(
+    study: _Study, runs: Sequence[StudyRun], processes: int
+) -> Iterator[tuple[StudyRun, dict[str, Any] | TreememError]]:
+    """Yield each run with its record, or with its error, as soon as it is done."""
+    if processes == 1 or len(runs) < 2:
+        for run in runs:
+            yield run, study.done(run)
         return
     others = set(multiprocessing.active_children())
     context, to_send = multiprocessing.get_context("spawn"), NETWORKS.importable()
     with ProcessPoolExecutor(processes, context, begin_worker, (to_send,)) as pool:
-        futures = {pool.submit(_do, job): job for job in jobs}
+        futures = {pool.submit(study.done, run): run for run in runs}
         began = False
         try:
             for future in as_completed(futures):
@@ -213,7 +279,7 @@ def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str
         except BrokenProcessPool as error:
             raise RecipeError(
                 "a process of the study was killed; the same command goes on where it stopped"
-                if began or any(_has_begun(job) for job in jobs)
+                if began or any((study.folder / run.name).exists() for run in runs)
                 else 'the processes of the study could not start; has the script the guard if __name__ == "__main__"?'
             ) from error
         except BaseException:  # Ctrl-C, or a fault that no run may end with
@@ -222,10 +288,6 @@ def _done(jobs: Sequence[_Job], processes: int) -> Iterator[tuple[_Job, dict[str
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _has_begun(job: _Job) -> bool:
-    return (job.folder / job.run.name).exists()
 
 
 def begin_worker(networks: Mapping[str, Any]) -> None:
@@ -243,49 +305,6 @@ def begin_worker(networks: Mapping[str, Any]) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _do(job: _Job) -> dict[str, Any] | TreememError:
-    """Train and score one run. Return its error, so that the other runs go on."""
-    try:
-        return _record(job)
-    except TreememError as error:
-        return error
-
-
-def _record(job: _Job) -> dict[str, Any]:
-    run, task = job.run, job.run.task or job.task
-    forest = _trees(job, run.data)
-    parts: dict[str, tuple[Forest, str | None]] = {split: (forest, split) for split in job.splits}
-    parts |= {name: (_trees(job, name), None) for name in job.files}
-    done = completed_run(task, run, forest, parts, job.folder, resume=True, progress=False)
-    result, evaluations = done.fit, done.evaluations
-    return {
-        "run": run.name,
-        "row": run.row,
-        "task": task.options,
-        "network": asdict(run.network),
-        "training": as_recorded(asdict(run.training)),
-        "data": {"name": run.data, "hash": job.digests[run.data]},
-        "files": {name: job.digests[name] for name in job.files},
-        "weights": done.weights,
-        "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
-        "best_epoch": result.best_epoch,
-        "epochs": len(result.records),
-        "seconds": sum(record["seconds"] + record.get("validation_seconds", 0.0) for record in result.records),
-        "compute_seconds": sum(record["compute_seconds"] for record in result.records),
-        "examples": sum(record["examples"] for record in result.records),
-        "curve": _curve(result, task) if run.training.budget is not None else None,
-        "trees_per_second": result.trees_per_second,
-        "environment": environment(),
-        "scores": {name: score_columns(scored.scores, task.group) for name, scored in evaluations.items()},
-        "right": done.right,
-        "odds": {
-            name: OddsCount.of(scored.predicted, scored.labels).to_lists()
-            for name, scored in evaluations.items()
-            if scored.labels is not None
-        },
-    }
-
-
 def _curve(result: FitResult, task: Task) -> list[list[float]]:
     """Return the seconds of computing at each evaluation, and the monitored metric there."""
     seconds = np.cumsum([record["compute_seconds"] for record in result.records]).tolist()
@@ -295,22 +314,6 @@ def _curve(result: FitResult, task: Task) -> list[list[float]]:
         for spent, record in zip(seconds, result.records, strict=True)
         if name in record
     ]
-
-
-def _trees(job: _Job, name: str) -> Forest:
-    """Return trees that the study saved.
-
-    Raises:
-        RecipeError: another study replaced them.
-    """
-    path = job.folder / _TREES / name
-    forest = Forest.load(path)
-    if job.task.examples(forest).digest() != job.digests[name]:
-        raise RecipeError(
-            f"{path} holds other trees than this study has: another study in the same folder wrote them; "
-            "use another folder (--runs)"
-        )
-    return forest
 
 
 def _check_names(
@@ -333,19 +336,3 @@ def _check_names(
     unknown = [split for split in splits if split not in SPLITS]
     if unknown:
         raise RecipeError(f"no split is called {unknown[0]!r}; there are {', '.join(SPLITS)}")
-
-
-def check_same(
-    run: StudyRun, task: Task, data_hash: str, record: Mapping[str, Any], results: Path, folder: Path
-) -> None:
-    """Check that a record is of this run.
-
-    Raises:
-        RecipeError: its run had other options.
-    """
-    different = run.differences(record, task, data_hash)
-    if different:
-        raise RecipeError(
-            f"{results} has another run {run.name!r}: {'; '.join(different.values())}. Remove that line and the run's "
-            f"folder, {folder / run.name}, to run it again, or write to another file and folder"
-        )

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from treemem.data.examples import Examples
 from treemem.errors import RecipeError
+from treemem.runs.options import Curriculum
 from treemem.trees.vocabulary import Vocabulary, label_arity_pairs
 
 
@@ -23,6 +24,39 @@ def split_examples(examples: Examples) -> tuple[Any, Any]:
     for part in (train, validation):
         examples.check_labelled(part)
     return train, validation
+
+
+def examples_of_epoch(
+    chosen: NDArray[np.int64], examples: Examples, epoch: int, curriculum: Curriculum
+) -> NDArray[np.int64]:
+    """Return the numbers of the examples that an epoch trains on.
+
+    Args:
+        chosen: numbers of all training examples.
+        examples: the whole data set.
+        epoch: counted from 0.
+        curriculum: as in :class:`treemem.runs.TrainingOptions`.
+
+    Raises:
+        RecipeError: a stage has no examples.
+    """
+    if isinstance(curriculum, int):
+        if epoch >= curriculum:
+            return chosen
+        groups = np.unique(examples.group[chosen])
+        count = -(-len(groups) * (epoch + 1) // curriculum)
+        return chosen[examples.group[chosen] <= groups[count - 1]]
+    difficulty = (examples.group if examples.difficulty is None else examples.difficulty)[chosen]
+    for most, epochs in curriculum:
+        if epoch < epochs:
+            if not (difficulty <= most).any():
+                raise RecipeError(
+                    f"no training example is for the stage of the curriculum up to {most}: the easiest has "
+                    f"{int(difficulty.min())}; begin with that"
+                )
+            return chosen[difficulty <= most]
+        epoch -= epochs
+    return chosen
 
 
 def unseen_labels(

@@ -32,11 +32,11 @@ from treemem.networks import NetworkConfig
 from treemem.progress_bar import progress_bar
 from treemem.runs.accelerator import fabric_of_process
 from treemem.runs.optimisation import average_is_due, plateau_scheduler, rate_factor, rate_scheduler
-from treemem.runs.options import TrainingOptions, examples_of_epoch
+from treemem.runs.options import TrainingOptions
 from treemem.runs.progress import RunLog, epoch_line, summary_writer
 from treemem.runs.same_run import fingerprint
 from treemem.runs.state import RunState
-from treemem.runs.training_examples import split_examples, unseen_labels
+from treemem.runs.training_examples import examples_of_epoch, split_examples, unseen_labels
 from treemem.runs.training_step import MAIN_LOSS
 from treemem.task import Task
 from treemem.trees.forest import Forest

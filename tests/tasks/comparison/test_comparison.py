@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,10 +15,10 @@ from treemem.networks import NETWORKS, every_network
 from treemem.nn import LSTM
 from treemem.records import write_records
 from treemem.runs import read_study
-from treemem.runs.data_sets import DataHashes, StudyPlaces
+from treemem.runs.data_sets import StudyPlaces, hashes_at_hand
 from treemem.runs.results_page import rendered, write_block, write_page
 from treemem.runs.run import StudyRun
-from treemem.runs.study import check_same, run_study
+from treemem.runs.study import run_study
 from treemem.runs.training_loop import DivergedError
 from treemem.task import TASKS
 from treemem.tasks import queue
@@ -115,8 +116,8 @@ def run(part: Part, row: str, folder: Path) -> None:
     run_row(part, row, places_in(folder))
 
 
-def is_done(part: Part, row: str, folder: Path, hashes: DataHashes | None = None) -> bool:
-    return part.is_done(row, places_in(folder), (lambda name: None) if hashes is None else hashes.of)
+def is_done(part: Part, row: str, folder: Path, hash_of: Callable[[str], str | None] = lambda name: None) -> bool:
+    return part.is_done(row, places_in(folder), hash_of)
 
 
 def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
@@ -135,14 +136,14 @@ def test_a_row_runs_its_trials_and_its_seeds_once_and_stands_on_the_page(
         for record, seed in zip(records, (1, 2), strict=True):
             planned = tiny.run_with(row, best, seed)
             assert record["run"] == planned.name
-            check_same(planned, tiny.recipe.make_task(), record["data"]["hash"], record, tmp_path, tmp_path)
+            assert planned.differences(record, tiny.recipe.make_task(), record["data"]["hash"]) == {}
             assert {*record["scores"]} == {"validation", "test", BEYOND}
             assert record["environment"].keys() == {"treemem", "torch", "processor"}
             assert len(record["curve"]) == record["epochs"]
             assert record["compute_seconds"] >= 0.2
     within, beyond = tiny.tests(cast(Any, None))
-    others = [DataHashes(tiny.recipe.make_task(), {"data": within, BEYOND: data}.get) for data in (beyond, within)]
-    assert [is_done(tiny, "ON-LSTM", tmp_path, hashes) for hashes in others] == [True, False]
+    others = [hashes_at_hand(tiny.recipe.make_task(), {"data": within, BEYOND: data}.get) for data in (beyond, within)]
+    assert [is_done(tiny, "ON-LSTM", tmp_path, hash_of) for hash_of in others] == [True, False]
     assert {len(each["data"]["hash"]) for each in read_study(tmp_path / "learned-listops" / "trials.jsonl")} == {64}
     (trees,) = read_study(tmp_path / "learned-listops" / "on-lstm-trees.jsonl")
     assert trees["network"] == "ON-LSTM"
@@ -276,7 +277,7 @@ def test_every_record_is_of_a_run_with_its_options(part: Part) -> None:
             assert best is not None
             run = part.run_with(row, best, record["training"]["seed"])
             assert run.name == record["run"]
-            check_same(run, part.make_task(), record["data"]["hash"], record, results, results)
+            assert run.differences(record, part.make_task(), record["data"]["hash"]) == {}
 
 
 @pytest.mark.parametrize("name", ["listops", "logical_inference", "equation_verification"])
