@@ -120,13 +120,14 @@ def folder_constants(package: str, constant: str) -> list[tuple[str, Mapping[str
     return constants
 
 
-def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_attributes(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package that imports some names on first use: those whose modules import torch.
 
     Args:
         package: its name.
-        modules: public name to the module of the package that defines it.
+        names: that each module of the package defines.
     """
+    modules = {name: module for module, defined in names.items() for name in defined}
 
     def find(name: str) -> Any:
         if name not in modules:

@@ -11,12 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["TreeScore", "evaluate_trees", "induce_trees", "score_trees"]
 
-__getattr__ = lazy_attributes(
-    __name__,
-    {
-        "TreeScore": "evaluation",
-        "evaluate_trees": "evaluation",
-        "induce_trees": "evaluation",
-        "score_trees": "evaluation",
-    },
-)
+__getattr__ = lazy_attributes(__name__, {"evaluation": ["TreeScore", "evaluate_trees", "induce_trees", "score_trees"]})

@@ -14,4 +14,4 @@ __all__ = ["Entailment", "EntailmentDataOptions"]
 TASKS = {"entailment": "task:Entailment"}
 """What this folder registers: the name of a task, and its class."""
 
-__getattr__ = lazy_attributes(__name__, {"Entailment": "task", "EntailmentDataOptions": "task"})
+__getattr__ = lazy_attributes(__name__, {"task": ["Entailment", "EntailmentDataOptions"]})

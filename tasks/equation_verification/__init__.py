@@ -35,13 +35,9 @@ TASKS = {"equation_verification": "task:EquationVerification"}
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "BadRecord": "readers",
-        "EquationDataOptions": "data",
-        "EquationFile": "readers",
-        "EquationVerification": "task",
-        "PUBLISHED_FIGURES": "published",
-        "equation_vocabulary": "readers",
-        "read_equations": "readers",
-        "read_published": "readers",
+        "readers": ["BadRecord", "EquationFile", "equation_vocabulary", "read_equations", "read_published"],
+        "data": ["EquationDataOptions"],
+        "task": ["EquationVerification"],
+        "published": ["PUBLISHED_FIGURES"],
     },
 )

@@ -28,14 +28,22 @@ from treemem.trees.formats.equations.labels import (
 from treemem.trees.formats.equations.names import VariableNames
 from treemem.trees.formats.equations.parser import equation_nodes
 from treemem.trees.formats.preorder import parse_preorder
-from treemem.trees.formats.record_reader import RecordReader, find_refused, header_with, number_text, split_of, text_of
+from treemem.trees.formats.record_reader import (
+    YES_OR_NO,
+    YES_OR_NO_EXPECTED,
+    RecordReader,
+    class_number,
+    find_refused,
+    header_with,
+    split_of,
+    text_of,
+)
 from treemem.trees.tree import Node, Tree, tree_from_postorder, tree_nodes
 from treemem.trees.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
 _CHUNK = 20_000
 _FORMS = "equation, lhs and rhs, preorder, or tree"
-_LABELS = {"1": 1, "0": 0, "true": 1, "false": 0, "-1": -1, "": -1}
 _PUBLISHED_FORM = "a list over depth of lists of records"
 _MISSING = "#"  # stands for a child that is not there
 
@@ -173,7 +181,7 @@ def _read_row(row: _Row, reader: EquationRecords, keep: Sequence[str]) -> None:
     try:
         if row.error is None:
             row.nodes = reader.nodes(row.fields)
-            row.label = _label_of(row.fields)
+            row.label = class_number(row.fields, ["label"], YES_OR_NO, YES_OR_NO_EXPECTED)
             row.kept = ["" if row.fields.get(field) is None else str(row.fields[field]) for field in keep]
             if "split" in keep:
                 row.kept[keep.index("split")] = split_of(row.fields)
@@ -329,15 +337,6 @@ def _published_fields(record: Any) -> dict[str, Any]:
         numbers = [number for number in given.split(",") if number != _MISSING]
         fields["blank_node"] = numbers.index(blank) if blank in numbers else f"number {blank}, which no node has"
     return fields
-
-
-def _label_of(fields: Mapping[str, Any]) -> int:
-    """Return 1 for correct, 0 for incorrect, -1 if the record does not say."""
-    given = fields.get("label")
-    label = number_text(given).lower()
-    if label not in _LABELS:
-        raise ParseError(f"the label is {given!r}", expected="1 or 0, true or false, or nothing")
-    return _LABELS[label]
 
 
 def _unknown_labels(forest: Forest, vocabulary: Vocabulary) -> dict[int, VocabularyError]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from treemem.checked_options import checked_choice
-from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers, without_empty
+from treemem.data.examples import Examples, TaskData, without_empty
 from treemem.data.sum_count import SumCount
 from treemem.engines.activation import ActivationName
 from treemem.errors import GraphError, RecipeError
@@ -22,7 +21,8 @@ from treemem.metrics.accuracy import binary_scores
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig, every_network
 from treemem.networks.encoder_output import EncoderOutput
-from treemem.task import ClassificationTask, Verdict
+from treemem.records import records_of_columns
+from treemem.task import ClassificationTask, Groups, TreeData, Verdict
 from treemem.tasks.equation_verification.data import EquationDataOptions, make_equation_data
 from treemem.tasks.equation_verification.published import PUBLISHED_FIGURES
 from treemem.tasks.equation_verification.readers import EquationRecords, equation_vocabulary, read_equations
@@ -37,7 +37,6 @@ from treemem.trees.vocabulary import Vocabulary
 
 EquationReadOut = Literal[ReadOut, "values"]
 
-_LABEL = "1 (correct), 0 (incorrect) or -1 (unknown) for each equation"
 _NO_SIDE, _LEFT, _RIGHT = -1, 0, 1
 
 
@@ -75,6 +74,7 @@ class EquationVerification(ClassificationTask):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = EquationDataOptions
+    trees_per_example: ClassVar[int] = 2
     learner: ClassVar[Any] = "treemem.tasks.equation_verification.value_learner:ValueLearner"
     text_columns: ClassVar[tuple[str, ...]] = ("infix", "label")
     record_fields: ClassVar[Mapping[str, str]] = {
@@ -83,7 +83,6 @@ class EquationVerification(ClassificationTask):
         "preorder": "or its labels in preorder, as published",
         "tree": "or the tree in brackets",
         "label": "1 or true for correct, 0 or false for incorrect",
-        "split": "train, validation or test; may be left out",
     }
 
     numeric: bool = False
@@ -91,7 +90,7 @@ class EquationVerification(ClassificationTask):
     read_out: EquationReadOut = "dot"
 
     def __post_init__(self) -> None:
-        checked_choice("read_out", self.read_out, get_args(EquationReadOut))
+        super().__post_init__()
         if self.numeric and self.read_out == "values":
             raise RecipeError("read_out: values does not go with numeric equations; choose another read_out")
 
@@ -110,15 +109,13 @@ class EquationVerification(ClassificationTask):
         return make_equation_data(options, self.read_examples, progress=progress)
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Yield equations as records: ``infix`` for people, ``tree`` to read back, ``label``, split and depth.
+        """Return equations as records: ``infix`` for people, ``tree`` to read back, ``label``, split and depth.
 
         Reading ``infix`` would number the variables in order of appearance.
         """
         examples = self.examples(data)
-        labels = examples.targets["label"].tolist()
-        for tree, label, rest in zip(data, labels, split_and_group(examples, self.group), strict=True):
-            known = None if label < 0 else label
-            yield {"infix": format_equation(tree), "tree": str(tree), "label": known, **rest}
+        trees = {"infix": map(format_equation, data), "tree": map(str, data)}
+        return records_of_columns({**trees, **self.label_column(examples), **self.split_and_group(examples)})
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """Return the equations of a file; see :func:`~treemem.tasks.equation_verification.readers.read_equations`."""
@@ -142,13 +139,7 @@ class EquationVerification(ClassificationTask):
     def reader(self) -> EquationRecords:
         return EquationRecords(self.numeric)
 
-    def examples(self, data: Forest) -> Examples:
-        """Return the two sides of each equation, adjacent.
-
-        Raises:
-            GraphError: a tree is not an equation.
-            RecipeError: a label or split is unknown.
-        """
+    def separated(self, data: Forest) -> tuple[Forest, TreeData]:
         root = data.begin[1:] - 1
         is_equation = np.array([label == EQUALITY for label in data.labels], bool)[data.label[root]]
         is_equation &= data.arity[root] == 2
@@ -156,14 +147,25 @@ class EquationVerification(ClassificationTask):
             tree = int(np.argmin(is_equation))
             label, arity = data.labels[data.label[root[tree]]], int(data.arity[root[tree]])
             raise GraphError(f"tree {tree} is no equation: its root is {label!r} with {arity} children")
-        sides = data.split_roots()
-        label = label_numbers(data.tree_data.get("label"), len(data), 2, _LABEL)
-        targets: dict[str, NDArray[Any]] = {"label": label}
+        return data.split_roots(), data.tree_data
+
+    def groups(self, forest: Forest, tree_data: TreeData) -> Groups:
+        """Return the depths of the equations, given their sides."""
+        height = forest.height()[forest.begin[1:] - 1].astype(np.int64)
+        depth = height.reshape(-1, 2).max(1) + 1
+        return Groups(depth, depth)
+
+    def examples(self, data: Forest) -> Examples:
+        """Return the two sides of each equation, adjacent.
+
+        Raises:
+            GraphError: a tree is not an equation.
+            RecipeError: a label or split is unknown.
+        """
+        fields = vars(super().examples(data))
         if self.numeric:
-            targets.update(_numeric_targets(sides))
-        depth = data.height()[root].astype(np.int64)
-        split, num_points = split_numbers(data.tree_data.get("split")), NUM_POINTS if self.read_out == "values" else 0
-        return EquationExamples(sides, 2, targets, depth, label >= 0, split, num_points=num_points)
+            fields["targets"].update(_numeric_targets(fields["forest"]))
+        return EquationExamples(**fields, num_points=NUM_POINTS if self.read_out == "values" else 0)
 
     def head(self, hidden_size: int) -> nn.Module:
         if self.read_out == "values":

@@ -15,4 +15,4 @@ __all__ = ["FormalDataOptions", "FormalLanguages"]
 TASKS = {"formal_languages": "task:FormalLanguages"}
 """What this folder registers: the name of a task, and its class."""
 
-__getattr__ = lazy_attributes(__name__, {"FormalDataOptions": "data", "FormalLanguages": "task"})
+__getattr__ = lazy_attributes(__name__, {"data": ["FormalDataOptions"], "task": ["FormalLanguages"]})

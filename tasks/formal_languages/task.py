@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
-from treemem.checked_options import Count, check_fields
-from treemem.data.examples import PADDING, Examples, SequenceExamples, TaskData, split_and_group, split_numbers
+from treemem.checked_options import Count
+from treemem.data.examples import PADDING, TaskData
 from treemem.data.sum_count import SumCount
-from treemem.errors import GraphError
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
-from treemem.task import Answer, ModelOutput, Task
-from treemem.tasks.formal_languages.data import FormalDataOptions, make_examples
+from treemem.task import Answer, ModelOutput
+from treemem.task.sequences import SourceRecords, SourceTargetTask, Words, words_of
+from treemem.tasks.formal_languages.data import FormalDataOptions, asked, draw_examples
 from treemem.tasks.formal_languages.languages import BLANK, END, Kind, Language, language
-from treemem.tasks.formal_languages.readers import InputRecords, read_forest
-from treemem.tasks.transduction.readers import FIELDS, PAIR, words_of
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
-
-BIN = 20
-"""The lengths that one group of scores holds."""
 
 
 def _networks() -> dict[str, NetworkConfig]:
@@ -56,7 +47,7 @@ def _networks() -> dict[str, NetworkConfig]:
 
 
 @dataclass(frozen=True)
-class FormalLanguages(Task):
+class FormalLanguages(SourceTargetTask):
     """Functions of sequences and formal languages, trained on short inputs, with scores by the length of the input.
 
     A network reads an input and, for a function, a blank for each symbol of the output; the output at a blank is the
@@ -78,21 +69,15 @@ class FormalLanguages(Task):
     name: ClassVar[str] = "formal_languages"
     version: ClassVar[str] = "1"
     group: ClassVar[str] = "length"
+    group_width: ClassVar[int] = 20
     monitor: ClassVar[Monitor] = Monitor("symbol accuracy", ties="last")
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = FormalDataOptions
-    text_columns: ClassVar[tuple[str, ...]] = FIELDS
-    record_fields: ClassVar[Mapping[str, str]] = {
-        "source": "symbols separated by spaces",
-        "target": "likewise; treemem predict does not need it",
-        "split": "train, validation or test; may be left out",
-    }
+    end: ClassVar[tuple[str, ...]] = ()
+    marks: ClassVar[tuple[str, ...]] = (BLANK,)
 
     kind: Kind = "reverse_string"
     pairs: Count = 2
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def language(self) -> Language:
@@ -104,72 +89,31 @@ class FormalLanguages(Task):
         """The symbols of outputs, the symbols of inputs that are not among them, and the blank."""
         return Vocabulary(list(dict.fromkeys([*self.language.outputs, *self.language.symbols, BLANK])), [])
 
-    @property
-    def token_form(self) -> TokenForm:
-        """The leaves, which are the symbols."""
-        return "leaves"
+    def drawn(self, options: FormalDataOptions) -> TaskData:
+        return draw_examples(self.kind, self.language, options)
 
-    def make_data(self, options: FormalDataOptions, *, progress: bool | None = None) -> TaskData:
-        """Return drawn or read examples; see :func:`~treemem.tasks.formal_languages.data.make_examples`."""
-        return make_examples(self.kind, self.language, options, self.read_examples)
+    def words(self, text: str, side: str) -> Words:
+        return words_of(text, self.language.symbols if side == "source" else self.language.outputs, side)
 
-    def group_name(self, group: int) -> str:
-        """Return the range of a bin of lengths, such as ``"21-40"``."""
-        return f"{group - BIN + 1}-{group}"
+    def sequences(self, source: Words, target: Words | None = None) -> list[Words]:
+        """Return an input with its blanks and, with an output, the output at each place."""
+        return [self.language.padded(source)] if target is None else asked(self.language, source, target)
 
-    def parse(self, text: str) -> Tree:
-        """Return the input that a text of symbols describes, with its blanks, as a flat tree.
-
-        Raises:
-            ParseError: an empty input.
-            VocabularyError: a symbol that inputs do not have.
-        """
-        words = self.language.padded(words_of(text, self.language.symbols))
-        return Tree(SEQUENCE, [Tree(word) for word in words])
+    def lengths(self, sources: Forest) -> NDArray[np.int64]:
+        """Return the length of each input without blanks."""
+        is_symbol = np.array([label not in (BLANK, SEQUENCE) for label in sources.labels], bool)[sources.label]
+        return np.add.reduceat(is_symbol, sources.begin[:-1], dtype=np.int64)
 
     @property
     def reader(self) -> InputRecords:
         return InputRecords(self.parse)
-
-    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Yield records with ``source``, ``target``, ``split`` and ``length``."""
-        sides = data.split_roots().tokens("leaves").strings()
-        examples = self.examples(data)
-        assert examples.difficulty is not None  # the lengths
-        rest = split_and_group(dataclasses.replace(examples, group=examples.difficulty), self.group)
-        for source, target, more in zip(sides[::2], sides[1::2], rest, strict=True):
-            texts = (" ".join(word for word in side if word != BLANK) for side in (source, target))
-            yield {**dict(zip(FIELDS, texts, strict=True)), **more}
-
-    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """Return the examples of a file; see :func:`~treemem.tasks.formal_languages.readers.read_forest`."""
-        return read_forest(source, self.language, format=format)
-
-    def examples(self, data: Forest) -> Examples:
-        """Return the examples of a forest, or inputs alone as examples without labels.
-
-        Raises:
-            GraphError: trees that are neither.
-        """
-        if data.is_flat:
-            return SequenceExamples(data, 1, {}, _bin(_lengths(data)), np.zeros(len(data), bool))
-        root = data.begin[1:] - 1
-        if any(data.labels[place] != PAIR for place in np.unique(data.label[root])) or (data.arity[root] != 2).any():
-            raise GraphError(
-                f"an example is a tree of the root {PAIR!r} with two children; FormalLanguages.read_examples makes them"
-            )
-        sides = data.split_roots()
-        length = _lengths(sides)[::2]
-        split = split_numbers(data.tree_data.get("split"))
-        return SequenceExamples(sides, 2, {}, _bin(length), np.ones(len(data), bool), split, difficulty=length)
 
     def head(self, hidden_size: int) -> nn.Module:
         return SymbolHead(hidden_size, len(self.language.outputs))
 
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
         tokens = targets["tokens"].masked_fill(targets["tokens"] >= outputs.shape[2], PADDING)  # the blanks
-        total = functional.cross_entropy(outputs.flatten(0, 1), tokens.flatten(), ignore_index=PADDING, reduction="sum")
-        return SumCount(total, (tokens != PADDING).sum())
+        return super().loss(outputs, {"tokens": tokens})
 
     def kept(self, output: ModelOutput, batch: Any, targets: Mapping[str, Tensor]) -> list[Any]:
         """Return an :class:`Outputs` for each example."""
@@ -256,12 +200,9 @@ class SymbolHead(nn.Module):
         return logits
 
 
-def _lengths(data: Forest) -> NDArray[np.int64]:
-    """Return the length of each sequence without blanks."""
-    is_symbol = np.array([label not in (BLANK, SEQUENCE) for label in data.labels], bool)[data.label]
-    return np.add.reduceat(is_symbol, data.begin[:-1], dtype=np.int64)
+class InputRecords(SourceRecords):
+    """Reads inputs; those that are given as trees get their blanks too."""
 
-
-def _bin(length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the upper end of the bin of a length."""
-    return -(-length // BIN) * BIN
+    def checked_tree(self, tree: Tree) -> Tree:
+        symbols = [child.label for child in super().checked_tree(tree).children]
+        return self.parse(" ".join(symbol for symbol in symbols if symbol != BLANK))

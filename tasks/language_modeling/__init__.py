@@ -15,4 +15,4 @@ __all__ = ["LanguageDataOptions", "LanguageModeling"]
 TASKS = {"language_modeling": "task:LanguageModeling"}
 """What this folder registers: the name of a task, and its class."""
 
-__getattr__ = lazy_attributes(__name__, {"LanguageDataOptions": "data", "LanguageModeling": "task"})
+__getattr__ = lazy_attributes(__name__, {"data": ["LanguageDataOptions"], "task": ["LanguageModeling"]})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from treemem.checked_options import Count, Natural, check_fields
+from treemem.data.data_card import data_card
 from treemem.data.examples import TaskData
 from treemem.networks.sequences.language_model.layer import END
 from treemem.tasks.language_modeling.generation.english import english_grammar
@@ -75,21 +76,17 @@ def grammar_data(words: int, options: LanguageDataOptions) -> TaskData:
     split, length = forest.tree_data["split"], np.diff(leaf_nodes(forest)[1])
     rows = []
     for name in SPLITS:
-        own = split == name
-        rows.append(
-            f"| {name} | {own.sum()} | {length[own].sum()} | {length[own].max()} | "
-            f"{best_perplexity(forest, name):.2f} |\n"
-        )
-    card = (
+        lengths = length[split == name]
+        rows.append([name, len(lengths), lengths.sum(), lengths.max(), f"{best_perplexity(forest, name):.2f}"])
+    about = (
         "# Language modelling\n\n"
         f"Sentences of the English grammar with {len(grammar.words)} words, seed {options.seed}. A sentence has on "
         f"average {grammar.mean_length:.2f} words and an entropy of {grammar.entropy / math.log(2):.2f} bits, so the "
         f"least perplexity is {grammar.perplexity:.2f} for each word and end of sentence.\n\n"
-        "The last column is the perplexity of the grammar itself on the sentences of a split.\n\n"
-        "| split | sentences | words | longest | the grammar's perplexity |\n|---|---|---|---|---|\n"
-        f"{''.join(rows)}"
+        "The last column is the perplexity of the grammar itself on the sentences of a split."
     )
-    return TaskData(forest, card)
+    head = ["split", "sentences", "words", "longest", "the grammar's perplexity"]
+    return TaskData(forest, data_card(about, head, rows))
 
 
 def best_perplexity(forest: Forest, split: str) -> float:

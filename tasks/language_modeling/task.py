@@ -12,30 +12,31 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from treemem.checked_options import Count, check_fields
+from treemem.checked_options import Count
+from treemem.data.data_card import data_card
 from treemem.data.examples import PADDING, Examples, SequenceExamples, StreamExamples, TaskData, split_numbers
-from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.errors import ParseError, RecipeError, VocabularyError, shown
+from treemem.errors import ParseError, shown
 from treemem.metrics.accuracy import perplexity_scores
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig
 from treemem.networks.sequences.language_model.layer import END
-from treemem.records import read_records
-from treemem.task import Answer, ModelOutput, Task
+from treemem.records import Record
+from treemem.task import Answer, ModelOutput
+from treemem.task.sequences import TokenTask
 from treemem.tasks.language_modeling.data import LanguageDataOptions, grammar_data, leaf_nodes, with_ends
 from treemem.tasks.language_modeling.generation.english import english_grammar
 from treemem.tasks.language_modeling.published import PTB, PUBLISHED
 from treemem.tasks.language_modeling.readers import Corpus, read_corpus, read_treebank
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.formats.brackets import parse_brackets
-from treemem.trees.formats.record_reader import SPLITS, split_of, text_of
+from treemem.trees.formats.labelled_files import read_labelled
+from treemem.trees.formats.record_reader import SPLITS, text_of
 from treemem.trees.formats.source_text import decode_source
-from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
@@ -66,7 +67,7 @@ def _number_of(fields: Mapping[str, Any], name: str) -> float | None:
 
 
 @dataclass(frozen=True)
-class LanguageModeling(Task):
+class LanguageModeling(TokenTask):
     """Predict the next word of a text: sentences of a grammar of English, or files.
 
     Data are forests whose leaves are words: flat trees, or trees of sentences, which the network does not see. The
@@ -96,16 +97,17 @@ class LanguageModeling(Task):
 
     name: ClassVar[str] = "language_modeling"
     version: ClassVar[str] = "1"
+    unit: ClassVar[str] = "sentences"
     group: ClassVar[str] = "text"
     monitor: ClassVar[Monitor] = Monitor("perplexity", "min", percent=False)
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = LanguageDataOptions
+    file_options: ClassVar[frozenset[str]] = frozenset({"path", "treebank", "corpus"})
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
     record_fields: ClassVar[Mapping[str, str]] = {
         "text": "words separated by spaces; or",
         "tree": "the sentence as a tree in brackets",
-        "split": "train, validation or test; may be left out",
         "log_probability": "of the sentence, in nats; may be left out",
     }
     scoring_options: ClassVar[frozenset[str]] = frozenset({"evaluation_columns"})
@@ -120,16 +122,10 @@ class LanguageModeling(Task):
     corpus: Any = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if self.path is not None:
             read = read_treebank if self.treebank else read_corpus
             object.__setattr__(self, "corpus", read(self.path, self.words))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options as plain data, without the text and how it was read."""
-        fields = [each.name for each in dataclasses.fields(self) if each.name not in ("path", "treebank", "corpus")]
-        return {name: getattr(self, name) for name in fields}
 
     @property
     def grammar_words(self) -> int:
@@ -144,11 +140,6 @@ class LanguageModeling(Task):
         corpus: Corpus = self.corpus
         return corpus.vocabulary
 
-    @property
-    def token_form(self) -> TokenForm:
-        """The leaves, which are the words."""
-        return "leaves"
-
     def group_name(self, group: int) -> str:
         return ""
 
@@ -160,12 +151,10 @@ class LanguageModeling(Task):
         forest = corpus.forest
         split = forest.tree_data["split"]
         length = np.diff(leaf_nodes(forest)[1])
-        rows = [f"| {name} | {(split == name).sum()} | {length[split == name].sum()} |\n" for name in SPLITS]
-        card = (
-            f"# Language modelling\n\nThe text of {self.path}, with {corpus.vocabulary.num_leaves - 1} different words."
-            f"\n\n| split | lines | words |\n|---|---|---|\n{''.join(rows)}"
-        )
-        return TaskData(forest, card)
+        rows = [[name, (split == name).sum(), length[split == name].sum()] for name in SPLITS]
+        words = corpus.vocabulary.num_leaves - 1
+        about = f"# Language modelling\n\nThe text of {self.path}, with {words} different words."
+        return TaskData(forest, data_card(about, ["split", "lines", "words"], rows))
 
     def parse(self, text: str) -> Tree:
         """Return the sentence of a text, words separated by spaces, as a flat tree.
@@ -196,27 +185,30 @@ class LanguageModeling(Task):
             RecipeError: there is no such file, or no sentence in it.
             ParseError: a record without a sentence, or with an unknown split; with its line.
         """
-        trees, splits, values, name = [], [], [], os.fspath(source)
-        parse = None
-        is_corpus = format is None and name.removesuffix(".gz").endswith((".tokens", ".raw"))
-        form = "text" if is_corpus else format
-        for record in read_records(source, format=form, text_fields=("text",), one_of=("tree", "text")):
-            if parse is None:
-                has_trees = record.fields.get("tree") is not None
-                column, parse = ("tree", parse_brackets) if has_trees else ("text", self.parse)
-            try:
-                text = text_of(record.fields, [column])
-                trees.append(Tree(SEQUENCE) if is_corpus and not text.strip() else parse(text))
-                splits.append(split_of(record.fields))
-                values.append(_number_of(record.fields, "log_probability"))
-            except (ParseError, VocabularyError) as error:
-                raise error.at(record.line, name) from error
-        if not trees:
-            raise RecipeError(f"there are no sentences in {name}")
-        data: dict[str, Any] = {"split": np.array(splits)} if any(splits) else {}
+        is_corpus = format is None and os.fspath(source).removesuffix(".gz").endswith((".tokens", ".raw"))
+        column = ""
+
+        def read(record: Record) -> tuple[Tree, float | None]:
+            nonlocal column
+            column = column or ("text" if record.fields.get("tree") is None else "tree")
+            text = text_of(record.fields, [column])
+            if is_corpus and not text.strip():
+                return Tree(SEQUENCE), None
+            tree = parse_brackets(text) if column == "tree" else self.parse(text)
+            return tree, _number_of(record.fields, "log_probability")
+
+        sentences, known = read_labelled(
+            source,
+            self.reader,
+            read,
+            self.unit,
+            format="text" if is_corpus else format,
+            skip_blank_lines=False,
+        )
+        trees, values = zip(*sentences, strict=True)
         if None not in values:
-            data["log_probability"] = np.array(values, np.float64)
-        return Forest.from_trees(trees, tree_data=data)
+            known["log_probability"] = np.array(values, np.float64)
+        return Forest.from_trees(trees, tree_data=known)
 
     def examples(self, data: Forest) -> StreamExamples:
         """Return the sentences of a forest as a stream."""
@@ -238,14 +230,6 @@ class LanguageModeling(Task):
         """Return the sentences, each on its own between two ``<eos>``."""
         none = np.zeros(len(data), np.int64)
         return SequenceExamples(with_ends(data, begin=True), 1, {}, none, np.ones(len(data), bool))
-
-    def head(self, hidden_size: int) -> nn.Module:
-        return _Logits()
-
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
-        tokens = targets["tokens"]
-        total = functional.cross_entropy(outputs.flatten(0, 1), tokens.flatten(), ignore_index=PADDING, reduction="sum")
-        return SumCount(total, (tokens != PADDING).sum())
 
     def kept(self, output: ModelOutput, batch: TokenBatch, targets: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log likelihood and the number of words, ``[columns or sentences, 2]``."""
@@ -288,11 +272,3 @@ class SentenceStream(StreamExamples):
     def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         known = {name: array[chosen] for name, array in self.targets.items()}
         return {**known, "num_words": np.diff(self.forest.begin)[chosen] - 1}
-
-
-class _Logits(nn.Module):
-    """The logits that the network gives."""
-
-    def forward(self, encoded: Any) -> Tensor:
-        outputs: Tensor = encoded.outputs
-        return outputs

@@ -15,4 +15,4 @@ __all__ = ["LearningToExecute", "ProgramDataOptions"]
 TASKS = {"learning_to_execute": "task:LearningToExecute"}
 """What this folder registers: the name of a task, and its class."""
 
-__getattr__ = lazy_attributes(__name__, {"LearningToExecute": "task", "ProgramDataOptions": "data"})
+__getattr__ = lazy_attributes(__name__, {"task": ["LearningToExecute"], "data": ["ProgramDataOptions"]})

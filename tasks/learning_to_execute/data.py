@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
 from treemem.checked_options import Count, Natural, Range, check_fields
+from treemem.data.data_card import data_card
 from treemem.data.examples import TaskData
+from treemem.task.sequences import forest_of_pairs
 from treemem.tasks.learning_to_execute.programs import MAX_NESTING, draw_program, printed
-from treemem.tasks.transduction.readers import forest_of_pairs
-from treemem.trees.forest import Forest
 from treemem.trees.formats.record_reader import SPLITS
 
 MAX_LENGTH = 99
@@ -107,22 +107,11 @@ def _training_levels(options: ProgramDataOptions, generator: random.Random) -> l
     return found
 
 
-def make_programs(options: ProgramDataOptions, read: Callable[[str], Forest]) -> TaskData:
+def draw_programs(options: ProgramDataOptions) -> TaskData:
     """Return programs with what they print, their levels and splits.
 
     Validation has the target level; the test has as many programs of each level.
-
-    Args:
-        options: what to generate or read.
-        read: reads a file of programs.
-
-    Raises:
-        RecipeError: the file has no programs.
-        ParseError, VocabularyError: a record of the file is not an example.
     """
-    if options.path is not None:
-        forest = read(options.path)
-        return TaskData(forest, f"# Learning to execute\n\n{len(forest)} programs of {options.path}.\n")
     generator = random.Random(options.seed)
     levels = options.levels
     tested = [(*levels[place % len(levels)], 1) for place in range(options.test_size)]
@@ -131,13 +120,16 @@ def make_programs(options: ProgramDataOptions, read: Callable[[str], Forest]) ->
         "validation": [(*levels[-1], 1)] * options.validation_size,
         "test": tested,
     }
-    programs = [each for split, own in parts.items() for each in drawn_programs(split, own, generator)]
-    card = (
+    programs = [program for split, part in parts.items() for program in drawn_programs(split, part, generator)]
+    sizes = {split: len(part) for split, part in parts.items()}
+    about = (
         f"# Learning to execute\n\nPrograms up to length {options.length} and nesting {options.nesting}, curriculum "
-        f"`{options.curriculum}`, seed {options.seed}.\n\n| split | programs |\n|---|---|\n"
-        + "".join(f"| {split} | {len(own)} |\n" for split, own in parts.items())
+        f"`{options.curriculum}`, seed {options.seed}."
     )
-    forest = forest_of_pairs([([*each.text], [*str(printed(each.text))]) for each in programs])
-    numbers = {name: np.array([getattr(each, name) for each in programs]) for name in ("length", "nesting", "stage")}
-    split = np.repeat(list(parts), [len(own) for own in parts.values()])
+    card = data_card(about, ["split", "programs"], sizes.items())
+    forest = forest_of_pairs([([*program.text], [*str(printed(program.text))]) for program in programs])
+    numbers = {
+        name: np.array([getattr(program, name) for program in programs]) for name in ("length", "nesting", "stage")
+    }
+    split = np.repeat([*sizes], [*sizes.values()])
     return TaskData(forest.with_data(tree_data={"split": split, **numbers}), card)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,19 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.data.examples import TaskData
+from treemem.data.examples import TaskData, split_column
 from treemem.errors import ParseError, VocabularyError, near_names
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
 from treemem.networks.sequences.sequence_to_sequence.layer import BETWEEN, END
-from treemem.tasks.learning_to_execute.data import MAX_LENGTH, ProgramDataOptions, make_programs
+from treemem.records import records_of_columns
+from treemem.task import Groups, TreeData
+from treemem.task.sequences import Words, WritingTask, Written
+from treemem.tasks.learning_to_execute.data import MAX_LENGTH, ProgramDataOptions, draw_programs
 from treemem.tasks.learning_to_execute.programs import MAX_NESTING, OUTPUTS, SYMBOLS
-from treemem.tasks.transduction.pair_task import PairTask, Written
-from treemem.tasks.transduction.readers import read_pairs
-from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.formats.record_reader import SPLITS
-from treemem.trees.formats.source_text import decode_source
-from treemem.trees.tree import Tree
+from treemem.trees.forest import Forest
 from treemem.trees.vocabulary import Vocabulary
 
 LEVEL_FIELDS = {"length": MAX_LENGTH, "nesting": MAX_NESTING, "stage": MAX_LENGTH * MAX_NESTING}
@@ -44,28 +41,29 @@ def _networks() -> dict[str, NetworkConfig]:
 
 
 @dataclass(frozen=True)
-class LearningToExecute(PairTask):
+class LearningToExecute(WritingTask):
     """Read a program character by character and write what it prints (Zaremba & Sutskever 2014).
 
     Scores are by level: the length of the numbers, and the nesting. See
-    :class:`~treemem.tasks.transduction.pair_task.PairTask` for the data; ``tree_data`` has ``length``, ``nesting`` and
+    :class:`~treemem.task.sequences.SourceTargetTask` for the data; ``tree_data`` has ``length``, ``nesting`` and
     ``stage`` besides.
     """
 
     name: ClassVar[str] = "learning_to_execute"
     version: ClassVar[str] = "2"
+    unit: ClassVar[str] = "programs"
     group: ClassVar[str] = "level"
     monitor: ClassVar[Monitor] = Monitor("digit accuracy", ties="last")
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = ProgramDataOptions
     separator: ClassVar[str] = ""
+    number_fields: ClassVar[Mapping[str, int]] = LEVEL_FIELDS
     record_fields: ClassVar[Mapping[str, str]] = {
         "source": "a program; lines end with a newline, or with a backslash and n",
         "target": "what it prints; treemem predict does not need it",
         "length": "digits of its numbers; may be left out",
         "nesting": "number of its operations; may be left out",
         "stage": "the stage of the curriculum in which it comes; may be left out",
-        "split": "train, validation or test; may be left out",
     }
 
     @property
@@ -73,41 +71,27 @@ class LearningToExecute(PairTask):
         """``</s>`` (id 0), ``|||`` (id 1) and the characters of programs."""
         return Vocabulary([END, BETWEEN, *SYMBOLS], [])
 
-    def make_data(self, options: ProgramDataOptions, *, progress: bool | None = None) -> TaskData:
-        """Return drawn or read programs; see :func:`~treemem.tasks.learning_to_execute.data.make_programs`."""
-        return make_programs(options, self.read_examples)
+    def drawn(self, options: ProgramDataOptions) -> TaskData:
+        return draw_programs(options)
+
+    def words(self, text: str, side: str) -> Words:
+        return characters_of(text, side)
 
     def group_name(self, group: int) -> str:
         """Return the length and nesting of a level, or ``"unknown"``."""
         return f"length {group % _BASE}, nesting {group // _BASE}" if group else "unknown"
 
-    def groups(self, data: Forest, length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def groups(self, forest: Forest, tree_data: TreeData) -> Groups:
+        """Return the levels, and the stages of the curriculum."""
         digits, nesting, stage = (
-            np.asarray(data.tree_data.get(name, np.zeros(len(data), np.int64)), np.int64) for name in LEVEL_FIELDS
+            np.asarray(tree_data.get(name, np.zeros(len(forest), np.int64)), np.int64) for name in LEVEL_FIELDS
         )
-        return _BASE * nesting + digits, stage
-
-    def parse(self, text: str) -> Tree:
-        """Return a program as a flat tree of its characters. It need not be a correct program.
-
-        Raises:
-            ParseError: an empty text, or no text.
-            VocabularyError: a character that programs do not have.
-        """
-        return Tree(SEQUENCE, [Tree(character) for character in characters_of(decode_source(text))])
+        return Groups(_BASE * nesting + digits, stage)
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
         """Yield records with ``source``, ``target``, ``split``, ``length``, ``nesting`` and ``stage``."""
-        examples = self.examples(data)
-        sides = data.split_roots().tokens("leaves").strings()
-        for place, (source, target) in enumerate(zip(sides[::2], sides[1::2], strict=True)):
-            split = {} if examples.split is None else {"split": SPLITS[examples.split[place]]}
-            level = {name: int(data.tree_data[name][place]) for name in LEVEL_FIELDS if name in data.tree_data}
-            yield {"source": "".join(source), "target": "".join(target[:-1]), **split, **level}
-
-    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """Return the programs of a file; see :func:`~treemem.tasks.transduction.readers.read_pairs`."""
-        return read_pairs(source, characters_of, numbers=LEVEL_FIELDS, format=format)
+        levels = {name: data.tree_data[name].tolist() for name in LEVEL_FIELDS if name in data.tree_data}
+        return records_of_columns({**self.text_columns_of(data), **split_column(self.examples(data)), **levels})
 
     def scores(self, kept: list[Written], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
         """Return digit and answer accuracy by level.
@@ -117,9 +101,9 @@ class LearningToExecute(PairTask):
         written at the same place, as the network reads its own output. Answer accuracy: the share of answers that are
         written without an error.
         """
-        given = np.array([each.right for each in kept])
-        free = np.array([_correct_characters(each.symbols, each.gold) for each in kept])
-        size = np.array([len(each.gold) + 1 for each in kept])
+        given = np.array([written.right for written in kept])
+        free = np.array([_correct_characters(written.symbols, written.gold) for written in kept])
+        size = np.array([len(written.gold) + 1 for written in kept])
         whole = self.correct(kept, targets)
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
@@ -137,7 +121,7 @@ def _correct_characters(written: list[int], gold: list[int]) -> int:
     return sum(one == other for one, other in zip([*written, end], [*gold, end], strict=False))
 
 
-def characters_of(text: str, side: str = "source") -> list[str]:
+def characters_of(text: str, side: str = "source") -> Words:
     """Return the characters of a program (``"source"``), or of what it prints (``"target"``).
 
     Raises:

@@ -29,11 +29,11 @@ TASKS = {"listops": "task:ListOps"}
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "ListOps": "task",
-        "ListOpsDataOptions": "data",
-        "ListOpsDistribution": "generation.generator",
-        "PUBLISHED_FIGURES": "published",
-        "evaluate_expressions": "generation.evaluation",
-        "read_listops": "readers",
+        "task": ["ListOps"],
+        "data": ["ListOpsDataOptions"],
+        "generation.generator": ["ListOpsDistribution"],
+        "published": ["PUBLISHED_FIGURES"],
+        "generation.evaluation": ["evaluate_expressions"],
+        "readers": ["read_listops"],
     },
 )

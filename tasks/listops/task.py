@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
-from treemem.checked_options import Count, Probability, check_fields
-from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
+from treemem.checked_options import Count, Probability
+from treemem.data.examples import Examples, TaskData, split_column
 from treemem.errors import RecipeError, VocabularyError
-from treemem.heads import ClassifierHead
 from treemem.metrics.score import Monitor, PublishedFigure
 from treemem.networks import NetworkConfig, every_network
-from treemem.task import ClassificationTask
+from treemem.task import ClassificationTask, Groups, TreeData
 from treemem.tasks.listops.data import ListOpsDataOptions, make_listops_data
 from treemem.tasks.listops.published import PUBLISHED_FIGURES
 from treemem.tasks.listops.readers import ListOpsRecords, read_listops
@@ -31,8 +28,6 @@ from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 GroupBy = Literal["length", "arguments", "depth"]
-NUM_CLASSES = len(DIGITS)
-_LABEL = "a digit, or -1 (not said), for each expression"
 _BIN_ENDS = np.array([10, 20, 30, 50, *range(100, 1001, 100)], np.int64)
 
 
@@ -94,8 +89,8 @@ class ListOps(ClassificationTask):
     record_fields: ClassVar[Mapping[str, str]] = {
         "tree": "the expression, plain or in binary brackets (or expression, or Source)",
         "label": "the digit that it comes to (or Target)",
-        "split": "train, validation or test; may be left out",
     }
+    class_names: ClassVar[tuple[str, ...]] = DIGITS
 
     form: ListOpsForm = "binary"
     max_arguments: Count = 5
@@ -104,7 +99,7 @@ class ListOps(ClassificationTask):
     rare_operators: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         object.__setattr__(self, "group", self.group_by)  # what results of this task call its groups
 
     @property
@@ -143,13 +138,16 @@ class ListOps(ClassificationTask):
             )
         return data
 
-    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Yield records with ``label``, ``tree`` as plain text, ``set``, ``split``, and what scores are grouped by."""
-        examples = dataclasses.replace(self.examples(data), group=self._counted(data))  # 12 tokens, not up to 20
-        labels = examples.targets["label"].tolist()
-        sets = [{"set": str(name)} for name in data.tree_data["set"]] if "set" in data.tree_data else [{}] * len(data)
-        for tree, label, own, rest in zip(data, labels, sets, split_and_group(examples, self.group), strict=True):
-            yield {"label": None if label < 0 else label, "tree": format_listops(tree), **own, **rest}
+    def columns_of(self, examples: Examples) -> dict[str, Iterable[Any]]:
+        """Return ``label``, ``tree`` as plain text, ``set``, ``split``, and what scores are grouped by."""
+        data, labels = examples.forest, examples.targets["label"].tolist()
+        return {
+            "label": [None if label < 0 else label for label in labels],
+            "tree": map(format_listops, data),
+            **({"set": map(str, data.tree_data["set"])} if "set" in data.tree_data else {}),
+            **split_column(examples),
+            self.group: self._counted(data).tolist(),
+        }
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """Return the expressions of a file; see :func:`~treemem.tasks.listops.readers.read_listops`.
@@ -180,13 +178,8 @@ class ListOps(ClassificationTask):
     def reader(self) -> ListOpsRecords:
         return ListOpsRecords(self.form)
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The digits."""
-        return DIGITS
-
     def examples(self, data: Forest) -> Examples:
-        """Return an example for each expression. Its difficulty is the number of tokens.
+        """Return an example for each expression.
 
         Raises:
             RecipeError: unknown labels or splits.
@@ -200,16 +193,10 @@ class ListOps(ClassificationTask):
         if len(found):
             problem = f"the networks do not know {data.labels[data.label[found[0]]]}"
             raise VocabularyError(f"{problem}; train one with task_options.rare_operators=true")
-        label = label_numbers(data.tree_data.get("label"), len(data), NUM_CLASSES, _LABEL)
-        return Examples(
-            data,
-            1,
-            {"label": label},
-            _BIN[self.group_by](self._counted(data)),
-            label >= 0,
-            split_numbers(data.tree_data.get("split")),
-            difficulty=num_tokens(data),
-        )
+        return super().examples(data)
+
+    def groups(self, forest: Forest, tree_data: TreeData) -> Groups:
+        return Groups(_BIN[self.group_by](self._counted(forest)), num_tokens(forest))
 
     def group_name(self, group: int) -> str:
         """Return the range of a bin of lengths or arguments, such as ``"11-20"``."""
@@ -224,9 +211,6 @@ class ListOps(ClassificationTask):
             return num_tokens(data)
         expressions = expressions_of_forest(data)
         return most_arguments(expressions) if self.group_by == "arguments" else expressions.depth()
-
-    def head(self, hidden_size: int) -> nn.Module:
-        return ClassifierHead(hidden_size, NUM_CLASSES, dropout=self.dropout)
 
 
 def num_tokens(forest: Forest) -> NDArray[np.int64]:

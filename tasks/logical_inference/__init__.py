@@ -33,15 +33,11 @@ TASKS = {"logical_inference": "task:LogicalInference"}
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "LogicDataOptions": "data",
-        "LogicPairs": "readers",
-        "LogicalInference": "task",
-        "PUBLISHED_FIGURES": "published",
-        "RELATIONS": "generation.relations",
-        "generate_logic": "generation.generator",
-        "read_logic": "readers",
-        "read_logic_folder": "readers",
-        "relations": "generation.relations",
-        "truth_tables": "generation.relations",
+        "data": ["LogicDataOptions"],
+        "readers": ["LogicPairs", "read_logic", "read_logic_folder"],
+        "task": ["LogicalInference"],
+        "published": ["PUBLISHED_FIGURES"],
+        "generation.relations": ["RELATIONS", "relations", "truth_tables"],
+        "generation.generator": ["generate_logic"],
     },
 )

@@ -21,6 +21,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.formats.logic import AND, OR, WORDS, LogicForm
 from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.formats.source_text import shorten
+from treemem.trees.pairs import with_pair_data
 from treemem.trees.tree_pattern import ANY_SUBTREE, TreePattern
 from treemem.trees.vocabulary import Vocabulary
 
@@ -130,8 +131,7 @@ def make_logic_data(options: LogicDataOptions, form: LogicForm, vocabulary: Voca
     if options.path is not None:
         source += _leaked(SubtreeIndex(forest, vocabulary), forest, split[kept], options.path)
     data = {"label": pairs.label, "split": split[kept], "operations": pairs.operations}
-    forest = forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
-    return TaskData(forest, _card(source, options, split, is_validation is not None))
+    return TaskData(with_pair_data(forest, data), _card(source, options, split, is_validation is not None))
 
 
 def _why_empty(empty: Sequence[str], held_out: NDArray[np.bool_] | None, options: LogicDataOptions) -> str:

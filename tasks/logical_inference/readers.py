@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -19,16 +18,15 @@ from treemem.tasks.logical_inference.generation.relations import RELATIONS, rela
 from treemem.trees.forest import Forest
 from treemem.trees.formats.bracketed_lines import forest_of_bracketed
 from treemem.trees.formats.logic import AND, NOT, OR, LogicForm, parse_logic
-from treemem.trees.formats.record_reader import SPLITS, number_text, split_of, text_of
+from treemem.trees.formats.record_reader import SPLITS, number_text, split_of
 from treemem.trees.formats.source_text import shorten
 from treemem.trees.pairs import PairReader
-from treemem.trees.tree import Node, tree_nodes
+from treemem.trees.tree import Tree
 
 MOST_OPERATIONS = 12
 """Larger numbers of operations count as this one."""
 
 _HEADER = ("n_ops", "label", "left", "right")
-_SIDES = (("left", "right"), ("lhs", "rhs"))  # names of fields; the first pair that is there counts
 _NUMBERS = ("operations", "n_ops")  # likewise
 _EXPECTED = "LABEL<TAB>LEFT<TAB>RIGHT, before which a number of operations may stand"
 _ONE_SIDE = "3 columns, a number of operations, a label and one side; the right side is missing"
@@ -93,8 +91,9 @@ def _read(path: str | os.PathLike[str], format: str | None, labelled: bool, spli
     rows: list[_Row] = []
     try:
         format = _format_of(source) if format is None else format
-        sides = [name for names in _SIDES for name in names]
-        for record in read_records(path, format=format, text_fields=_HEADER, one_of=sides, skip_blank_lines=True):
+        for record in read_records(
+            path, format=format, text_fields=_HEADER, one_of=LogicRecords.example_fields, skip_blank_lines=True
+        ):
             fields = list(record.fields.values()) if format == "text" else _columns(record, source, labelled)
             if format == "text" and not rows and _is_header([field.strip() for field in fields]):
                 continue
@@ -123,7 +122,7 @@ def _format_of(source: str) -> str:
 def _columns(record: Record, source: str, labelled: bool) -> list[str]:
     """Return the columns that a line of text with the same content would have."""
     fields = record.fields
-    names = ("label", *_side_names(fields))
+    names = ("label", *LogicRecords.side_names(fields))
     columns = []
     for name in names:
         text = fields.get(name)
@@ -140,11 +139,6 @@ def _columns(record: Record, source: str, labelled: bool) -> list[str]:
         problem = f"{shorten(number)} is no number of operations"
         raise ParseError(problem, number, 0, "a whole number, or an empty field", record.line, source)
     return [number, *columns]
-
-
-def _side_names(fields: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the names of the sides in a record."""
-    return next((names for names in _SIDES if fields.get(names[0]) is not None), _SIDES[0])
 
 
 def _is_header(parts: Sequence[str]) -> bool:
@@ -169,7 +163,7 @@ class LogicRecords(PairReader):
 
     unit: ClassVar[str] = "formulas"
     text_fields: ClassVar[tuple[str, ...]] = _HEADER
-    example_fields: ClassVar[tuple[str, ...]] = tuple(itertools.chain.from_iterable(_SIDES))
+    sides: ClassVar[tuple[tuple[str, str], ...]] = (("left", "right"), ("lhs", "rhs"))
 
     form: LogicForm = "binary"
 
@@ -190,9 +184,8 @@ class LogicRecords(PairReader):
             raise ParseError(f"{shorten(before)} before the two formulas", "\t".join(parts), 0, expected)
         return dict(zip(_HEADER[2:], parts[-2:], strict=True))
 
-    def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
-        sides = [parse_logic(text_of(fields, [name]), form=self.form) for name in _side_names(fields)]
-        return tree_nodes(self.joined(sides))
+    def trees(self, texts: Sequence[str]) -> list[Tree]:
+        return [parse_logic(text, form=self.form) for text in texts]
 
 
 def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArray[np.bool_]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from treemem.checked_options import Probability, check_fields
-from treemem.data.examples import Examples, TaskData, label_numbers, split_and_group, split_numbers
-from treemem.errors import ParseError, RecipeError
-from treemem.heads import ClassifierHead, RelationHead
+from treemem.checked_options import Probability
+from treemem.data.examples import Examples, TaskData
+from treemem.errors import RecipeError
+from treemem.heads import RelationHead
 from treemem.metrics.score import Monitor, PublishedFigure
 from treemem.networks import NetworkConfig, every_network
-from treemem.task import ClassificationTask
+from treemem.task import Groups, TreeData
+from treemem.task.pairs import PairClassification
 from treemem.tasks.logical_inference.data import LogicDataOptions, make_logic_data
 from treemem.tasks.logical_inference.generation.operator_form import with_operators
 from treemem.tasks.logical_inference.generation.relations import RELATIONS
@@ -25,14 +26,11 @@ from treemem.tasks.logical_inference.published import PUBLISHED_FIGURES
 from treemem.tasks.logical_inference.readers import LogicRecords, pair_operations, read_logic
 from treemem.trees.forest import Forest
 from treemem.trees.formats.brackets import CONSTITUENT
-from treemem.trees.formats.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, format_logic, parse_logic
-from treemem.trees.formats.source_text import decode_source
-from treemem.trees.pairs import PAIR, separate_pairs
+from treemem.trees.formats.logic import AND, NOT, OR, VARIABLES, WORDS, LogicForm, format_logic
+from treemem.trees.pairs import with_pair_data
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
-
-_LABEL = "the place of a relation among the seven, or -1 (not said), for each formula"
 
 
 def _networks() -> dict[str, NetworkConfig]:
@@ -56,7 +54,7 @@ def _networks() -> dict[str, NetworkConfig]:
 
 
 @dataclass(frozen=True)
-class LogicalInference(ClassificationTask):
+class LogicalInference(PairClassification):
     """Pairs of formulas of propositional logic and the relation between them (Bowman et al. 2015), by operations.
 
     Data are forests of two adjacent formulas a pair. ``tree_data`` has one entry a formula, the same for both of a
@@ -74,6 +72,7 @@ class LogicalInference(ClassificationTask):
 
     name: ClassVar[str] = "logical_inference"
     version: ClassVar[str] = "1"
+    unit: ClassVar[str] = "pairs"
     group: ClassVar[str] = "operations"
     monitor: ClassVar[Monitor] = Monitor("accuracy", ties="first")  # as the recorded results were chosen
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
@@ -84,14 +83,11 @@ class LogicalInference(ClassificationTask):
         "left, right": "the formulas, as in ( ( not a ) ( and b ) ) (or lhs, rhs)",
         "label": f"the relation, one of {' '.join(RELATIONS)}",
         "operations": "the larger of their numbers of operators (or n_ops); may be left out",
-        "split": "train, validation or test; may be left out",
     }
+    class_names: ClassVar[tuple[str, ...]] = RELATIONS
 
     form: LogicForm = "binary"
     dropout: Probability = 0.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def token_form(self) -> TokenForm:
@@ -108,15 +104,11 @@ class LogicalInference(ClassificationTask):
         """Return the pairs that ``options`` ask for; see :func:`make_logic_data`."""
         return make_logic_data(options, self.form, self.vocabulary)
 
-    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Yield records with ``label``, ``left``, ``right``, ``split`` and ``operations``."""
-        examples = self.examples(data)
-        formulas, labels = iter(examples.forest), examples.targets["label"].tolist()
-        for left, right, label, rest in zip(
-            formulas, formulas, labels, split_and_group(examples, self.group), strict=True
-        ):
-            name = None if label < 0 else RELATIONS[label]
-            yield {"label": name, "left": format_logic(left), "right": format_logic(right), **rest}
+    def columns_of(self, examples: Examples) -> dict[str, Iterable[Any]]:
+        return {**super().columns_of(examples), **self.split_and_group(examples)}
+
+    def format(self, tree: Tree) -> str:
+        return format_logic(tree)
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """Return the pairs of a file; see :func:`~treemem.tasks.logical_inference.readers.read_logic`."""
@@ -127,39 +119,16 @@ class LogicalInference(ClassificationTask):
         data: dict[str, NDArray[Any]] = {"label": pairs.label, "operations": pairs.operations}
         if pairs.split is not None:
             data["split"] = pairs.split
-        return forest.with_data(tree_data={name: np.repeat(array, 2) for name, array in data.items()})
-
-    def parse(self, text: str) -> Tree:
-        """Return the pair ``LEFT<TAB>RIGHT`` as a tree whose root joins the two formulas."""
-        text = decode_source(text)
-        sides = text.split("\t")
-        if len(sides) != 2:
-            parts = "one part, without a tab" if len(sides) == 1 else f"{len(sides)} parts between tabs"
-            raise ParseError(parts, text, 0, "LEFT<TAB>RIGHT")
-        return Tree(PAIR, [parse_logic(side, form=self.form) for side in sides])
+        return with_pair_data(forest, data)
 
     @property
     def reader(self) -> LogicRecords:
         return LogicRecords(self.form)
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The relations."""
-        return RELATIONS
-
-    def examples(self, data: Forest) -> Examples:
-        """Return the pairs of a forest of formulas, or of trees that join two.
-
-        Raises:
-            GraphError: a formula without a second one.
-            RecipeError: an unknown split.
-        """
-        data, tree_data = separate_pairs(data, LogicRecords.unit)
-        num_pairs = len(data) // 2
-        label = label_numbers(tree_data.get("label"), num_pairs, len(RELATIONS), _LABEL)
+    def groups(self, forest: Forest, tree_data: TreeData) -> Groups:
         operations = tree_data.get("operations")
-        group = pair_operations(data) if operations is None else operations.astype(np.int64)
-        return Examples(data, 2, {"label": label}, group, label >= 0, split_numbers(tree_data.get("split")))
+        group = pair_operations(forest) if operations is None else operations.astype(np.int64)
+        return Groups(group, group)
 
     def head(self, hidden_size: int) -> nn.Module:
         """``softmax(W_2 elu(W_1 [l; r; |l - r|; l * r] + b_1) + b_2)``, the head of Shen et al. 2019."""
@@ -171,7 +140,3 @@ class LogicalInference(ClassificationTask):
             dropout=self.dropout,
             feature_dropout=self.dropout,
         )
-
-    def joint_head(self, hidden_size: int) -> nn.Module:
-        """Return a classifier of one encoding of the whole pair (Radford et al. 2018)."""
-        return ClassifierHead(hidden_size, len(RELATIONS), dropout=self.dropout)

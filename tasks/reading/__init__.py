@@ -15,4 +15,4 @@ __all__ = ["Reading", "ReadingDataOptions"]
 TASKS = {"reading": "task:Reading"}
 """What this folder registers: the name of a task, and its class."""
 
-__getattr__ = lazy_attributes(__name__, {"Reading": "task", "ReadingDataOptions": "data"})
+__getattr__ = lazy_attributes(__name__, {"task": ["Reading"], "data": ["ReadingDataOptions"]})

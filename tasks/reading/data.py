@@ -11,12 +11,14 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from treemem.checked_options import Count, Natural, Range, check_fields, count_range
+from treemem.data.data_card import data_card
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.reading.documents import RELATIONS, Question, draw_question, guesses, most_facts
-from treemem.tasks.reading.readers import forest_of_questions
+from treemem.tasks.reading.readers import forest_of_sentences
 from treemem.trees.forest import Forest
 from treemem.trees.formats.record_reader import SPLITS
+from treemem.trees.pairs import with_pair_data
 
 _TRIES = 1000
 
@@ -132,12 +134,13 @@ def make_questions(options: ReadingDataOptions, markers: Sequence[str]) -> TaskD
         )
     }
     number = {marker: place for place, marker in enumerate(markers)}
-    questions = [each for own in parts.values() for each in own]
+    questions = [question for drawn in parts.values() for question in drawn]
     data = {
-        "label": np.repeat([number[each.answer] for each in questions], 2),
-        "split": np.repeat(list(parts), [2 * len(own) for own in parts.values()]),
+        "label": np.array([number[question.answer] for question in questions]),
+        "split": np.repeat(list(parts), [len(drawn) for drawn in parts.values()]),
     }
-    forest = forest_of_questions([each[:2] for each in questions]).with_data(tree_data=data)
+    sentences = (text for question in questions for text in question[:2])
+    forest = with_pair_data(forest_of_sentences(sentences), data)
     train, test = ("-".join(map(str, bounds)) for bounds in (options.train_facts, options.test_facts))
     about = (
         f"Facts of {options.relations} relations between {options.entities} entities, seed {options.seed}: {train} "
@@ -173,8 +176,6 @@ def reading_card(about: str, parts: dict[str, list[Asked]]) -> str:
         shares = [
             np.mean([own[name] == each.answer for own, each in zip(guessed, questions, strict=True)]) for name in names
         ]
-        rows.append(f"| {split} | {len(questions)} | " + " | ".join(f"{100 * share:.1f}" for share in shares) + " |\n")
-    return (
-        f"# Reading\n\n{about} Accuracy of baselines without a network, in percent:\n\n"
-        f"| split | questions | {' | '.join(names)} |\n|{'---|' * (len(names) + 2)}\n" + "".join(rows)
-    )
+        rows.append([split, len(questions), *(f"{100 * share:.1f}" for share in shares)])
+    about = f"# Reading\n\n{about} Accuracy of baselines without a network, in percent:"
+    return data_card(about, ["split", "questions", *names], rows)

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
 
-from treemem.checked_options import Count, Probability, check_fields
-from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
+from treemem.checked_options import Count, Probability
+from treemem.data.examples import Examples, TaskData
 from treemem.errors import ParseError
-from treemem.heads import ClassifierHead, RelationHead
+from treemem.heads import RelationHead
 from treemem.metrics.score import Monitor
 from treemem.networks import NetworkConfig, every_network
-from treemem.task import ClassificationTask
-from treemem.tasks.known_words import known_words
+from treemem.task import Groups, TreeData
+from treemem.task.pairs import PairClassification
+from treemem.task.words import WordClassification
 from treemem.tasks.reading.data import ReadingDataOptions, make_questions, read_questions
 from treemem.tasks.reading.documents import PLACEHOLDER, WORDS
-from treemem.tasks.reading.readers import FIELDS, QuestionRecords, question_tree, read_file, read_folder
+from treemem.tasks.reading.readers import QuestionRecords, question_files, read_published
 from treemem.trees.forest import Forest
-from treemem.trees.formats.brackets import CONSTITUENT
-from treemem.trees.formats.record_reader import SPLITS
-from treemem.trees.formats.source_text import decode_source
-from treemem.trees.pairs import separate_pairs
-from treemem.trees.tokens import TokenForm
-from treemem.trees.tree import Tree
-from treemem.trees.vocabulary import Vocabulary
-
-UNKNOWN = "<unk>"
-_LABEL = "the number of the answer's entity marker, or -1 (not known), for each text"
+from treemem.trees.pairs import with_pair_data
 
 
 @dataclass(frozen=True)
-class Reading(ClassificationTask):
+class Reading(WordClassification, PairClassification):
     """Which entity of a document belongs in place of the query's placeholder (Hermann et al. 2015), by length.
 
     Entities are anonymous: ``@entity0``, ``@entity1``, ..., drawn at random for each document, so that nothing is to be
@@ -62,6 +51,7 @@ class Reading(ClassificationTask):
 
     name: ClassVar[str] = "reading"
     version: ClassVar[str] = "1"
+    unit: ClassVar[str] = "questions"
     group: ClassVar[str] = "length"
     monitor: ClassVar[Monitor] = Monitor("accuracy", ties="first")  # as the recorded results were chosen
     networks: ClassVar[Mapping[str, NetworkConfig]] = {
@@ -79,46 +69,37 @@ class Reading(ClassificationTask):
     record_fields: ClassVar[Mapping[str, str]] = {
         "document, query": f"words separated by spaces (or context, question); the query has {PLACEHOLDER}",
         "answer": "an entity marker, such as @entity3; treemem predict does not need it",
-        "split": "train, validation or test; may be left out",
     }
+    label_fields: ClassVar[tuple[str, ...]] = ("answer",)
 
     path: str | None = None
     num_entities: Count = 20
     least_count: Count = 2
     dropout: Probability = 0.0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options as plain data, without the path."""
-        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
-
     @property
     def class_names(self) -> tuple[str, ...]:
         """The entity markers."""
         return tuple(f"@entity{number}" for number in range(self.num_entities))
 
-    @cached_property
-    def _questions(self) -> Forest:
-        assert self.path is not None
-        read = read_folder if Path(self.path).is_dir() else read_file
-        return read(self.path, self.class_names)
+    def read_path(self, path: str) -> Forest:
+        if not Path(path).is_dir():
+            return self.read_examples(path)
+        texts, labels, splits = [], [], []
+        for split, files in question_files(path).items():
+            for file in files:
+                try:
+                    fields = read_published(file)
+                    texts += self.reader.texts(fields)
+                    labels.append(self.label_of(fields))
+                except ParseError as error:
+                    raise error.at(1, str(file)) from error
+            splits += [split] * len(files)
+        return with_pair_data(self.reader.forest(texts), {"label": np.array(labels), "split": np.array(splits)})
 
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """``<unk>``, the placeholder, the entity markers, and the words of the sentences or the known ones of files."""
-        words: list[str] = [*WORDS, "."]
-        if self.path is not None:
-            words = known_words(self._questions, self.least_count)
-        leaves = dict.fromkeys([UNKNOWN, PLACEHOLDER, *self.class_names, *words])
-        return Vocabulary(list(leaves), [(CONSTITUENT, 2)], unknown=UNKNOWN)
-
-    @property
-    def token_form(self) -> TokenForm:
-        """The leaves, which are the words."""
-        return "leaves"
+    def words(self) -> list[str]:
+        """Return the placeholder, the entity markers, and the words of the sentences or the known ones of files."""
+        return [PLACEHOLDER, *self.class_names, *([*WORDS, "."] if self.path is None else super().words())]
 
     def group_name(self, group: int) -> str:
         """Return the range of words of a document, such as ``"33-64"``."""
@@ -133,56 +114,24 @@ class Reading(ClassificationTask):
         """
         if self.path is None:
             return make_questions(options, self.class_names)
-        return read_questions(self._questions, self.path, self.class_names)
-
-    def parse(self, text: str) -> Tree:
-        """Return the question ``DOCUMENT<TAB>QUERY`` as a tree whose root joins the two.
-
-        Raises:
-            ParseError: there are not two texts, one of them is empty, or the query has no placeholder.
-        """
-        text = decode_source(text)
-        sides = text.split("\t")
-        if len(sides) != 2:
-            raise ParseError(f"the text has {len(sides) - 1} tabs", text, 0, "DOCUMENT<TAB>QUERY")
-        return question_tree(*sides)
+        return read_questions(self.sentences, self.path, self.class_names)
 
     @property
     def reader(self) -> QuestionRecords:
         return QuestionRecords()
 
-    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """Return the questions of a file; see :func:`~treemem.tasks.reading.readers.read_file`."""
-        return read_file(source, self.class_names, format=format)
+    def columns_of(self, examples: Examples) -> dict[str, Iterable[Any]]:
+        columns = super().columns_of(examples)
+        return {name: columns.pop(name) for name in self.written_sides} | columns
 
-    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Yield records with ``document``, ``query``, ``answer``, and ``split``."""
-        examples = self.examples(data)
-        texts = [" ".join(words) for words in examples.forest.tokens("leaves").strings()]
-        for place, sides in enumerate(zip(texts[::2], texts[1::2], strict=True)):
-            label = int(examples.targets["label"][place])
-            split = {} if examples.split is None else {"split": SPLITS[examples.split[place]]}
-            answer = self.class_names[label] if label >= 0 else None
-            yield {**dict(zip(FIELDS[0], sides, strict=True)), "answer": answer, **split}
+    def side_texts(self, forest: Forest) -> list[str]:
+        return [" ".join(words) for words in forest.tokens("leaves").strings()]
 
-    def examples(self, data: Forest) -> Examples:
-        """Return the questions of a forest of documents and queries, or of trees that join two.
-
-        Raises:
-            GraphError: a document without a query.
-            RecipeError: an unknown split.
-        """
-        data, tree_data = separate_pairs(data, QuestionRecords.unit)
-        label = label_numbers(tree_data.get("label"), len(data) // 2, self.num_entities, _LABEL)
-        words = (np.diff(data.begin)[::2] + 1) // 2  # a binary tree of n words has 2 n - 1 nodes
-        group = 2 ** np.ceil(np.log2(np.maximum(words, 1))).astype(np.int64)
-        split = split_numbers(tree_data.get("split"))
-        return Examples(data, 2, {"label": label}, group, label >= 0, split, difficulty=words)
+    def groups(self, forest: Forest, tree_data: TreeData) -> Groups:
+        """Return the words of the document, for a group up to the next power of two."""
+        words = (np.diff(forest.begin)[::2] + 1) // 2  # a binary tree of n words has 2 n - 1 nodes
+        return Groups(2 ** np.ceil(np.log2(np.maximum(words, 1))).astype(np.int64), words)
 
     def head(self, hidden_size: int) -> nn.Module:
         """Return a comparison layer and a classifier of the two encodings."""
         return RelationHead(hidden_size, self.num_entities, features="differences", dropout=self.dropout)
-
-    def joint_head(self, hidden_size: int) -> nn.Module:
-        """Return a classifier of the one encoding of a pair."""
-        return ClassifierHead(hidden_size, self.num_entities, dropout=self.dropout)

@@ -27,11 +27,9 @@ TASKS = {"sentiment": "task:Sentiment"}
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "PUBLISHED_FIGURES": "published",
-        "Sentiment": "task",
-        "SentimentDataOptions": "data",
-        "format_sentiment": "readers",
-        "read_treebank": "readers",
-        "read_word_vectors": "readers",
+        "published": ["PUBLISHED_FIGURES"],
+        "task": ["Sentiment"],
+        "data": ["SentimentDataOptions"],
+        "readers": ["format_sentiment", "read_treebank", "read_word_vectors"],
     },
 )

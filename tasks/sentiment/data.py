@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checked_options import check_fields
+from treemem.data.data_card import data_card
 from treemem.data.examples import TaskData
 from treemem.trees.forest import Forest
 from treemem.trees.formats.record_reader import SPLITS
@@ -75,14 +76,8 @@ def sentiment_data(forest: Forest, num_classes: int, options: SentimentDataOptio
         forest = with_phrases(forest)
     forest = forest[np.flatnonzero(root_classes(forest, num_classes) >= 0)]
     split, label = forest.tree_data["split"], root_classes(forest, num_classes)
-    rows = [
-        f"| {name} | {' | '.join(map(str, np.bincount(label[split == name], minlength=num_classes)))} |\n"
-        for name in SPLITS
-    ]
+    rows = [[name, *np.bincount(label[split == name], minlength=num_classes)] for name in SPLITS]
     what = "sentences and phrases" if options.phrases else "sentences"
-    card = (
-        f"# Sentiment\n\nThe {what} of the Stanford Sentiment Treebank in {num_classes} classes.\n\n"
-        f"| split | {' | '.join(f'class {number}' for number in range(num_classes))} |\n"
-        f"|{'---|' * (num_classes + 1)}\n{''.join(rows)}"
-    )
-    return TaskData(forest, card)
+    about = f"# Sentiment\n\nThe {what} of the Stanford Sentiment Treebank in {num_classes} classes."
+    head = ["split", *(f"class {number}" for number in range(num_classes))]
+    return TaskData(forest, data_card(about, head, rows))

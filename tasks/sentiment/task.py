@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from treemem.checked_options import Count, Probability, check_fields
-from treemem.data.examples import Examples, TaskData, split_numbers
+from treemem.checked_options import Count, Probability
+from treemem.data.examples import Examples, TaskData
 from treemem.data.sum_count import SumCount
-from treemem.errors import ParseError, RecipeError, VocabularyError
+from treemem.errors import ParseError, RecipeError
 from treemem.heads import ClassifierHead
 from treemem.metrics.score import Monitor, PublishedFigure
 from treemem.networks import NetworkConfig, every_network
 from treemem.networks.encoder_output import EncoderOutput
 from treemem.networks.trees.tree_states import TreeStates
 from treemem.networks.word_vectors import WordVectors
-from treemem.records import read_records
-from treemem.task import ClassificationTask
-from treemem.tasks.known_words import known_words
+from treemem.records import Record
+from treemem.task import Groups, TreeData
+from treemem.task.words import WordClassification, known_words
 from treemem.tasks.sentiment.data import SentimentDataOptions, node_classes, root_classes, sentiment_data
 from treemem.tasks.sentiment.published import PUBLISHED_FIGURES
 from treemem.tasks.sentiment.readers import (
@@ -41,15 +41,14 @@ from treemem.tasks.sentiment.readers import (
 )
 from treemem.trees.forest import Forest
 from treemem.trees.formats.brackets import CONSTITUENT, parse_brackets
-from treemem.trees.formats.record_reader import SPLITS, split_of, text_of
-from treemem.trees.formats.sentiment import parse_sentiment_tree, sentiment_forest
+from treemem.trees.formats.labelled_files import read_labelled
+from treemem.trees.formats.record_reader import text_of
+from treemem.trees.formats.sentiment import SentimentNodes, parse_sentiment_tree, sentiment_forest
 from treemem.trees.formats.source_text import decode_source
-from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 Supervision = Literal["nodes", "root"]
-UNKNOWN = "<unk>"
 _NAMES = {
     2: ("negative", "positive"),
     5: ("very negative", "negative", "neutral", "positive", "very positive"),
@@ -57,7 +56,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Sentiment(ClassificationTask):
+class Sentiment(WordClassification):
     """The sentiment of sentences of film reviews, from the Stanford Sentiment Treebank (Socher et al. 2013).
 
     Data are forests of binary trees over words. ``node_data["class"]`` has the class of each node, from 0 (very
@@ -87,16 +86,23 @@ class Sentiment(ClassificationTask):
 
     name: ClassVar[str] = "sentiment"
     version: ClassVar[str] = "1"
+    unit: ClassVar[str] = "trees"
     group: ClassVar[str] = "length"
+    group_width: ClassVar[int] = 10
     monitor: ClassVar[Monitor] = Monitor("accuracy", ties="first")  # as the recorded results were chosen
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = every_network(100)
     data_options: ClassVar[type] = SentimentDataOptions
+    file_options: ClassVar[frozenset[str]] = frozenset({"path", "vectors"})
     text_columns: ClassVar[tuple[str, ...]] = ("tree",)
     record_fields: ClassVar[Mapping[str, str]] = {
         "tree": "a tree with classes, as in (3 (2 It) (4 (2 works) (2 .))) (or text)",
-        "split": "train, validation or test; may be left out",
     }
+    missing: ClassVar[str] = (
+        "sentiment needs the Stanford Sentiment Treebank, which does not come with treemem; unpack its "
+        "trainDevTestTrees_PTB.zip and give the folder of train.txt, dev.txt and test.txt with "
+        "task_options.path=FOLDER"
+    )
 
     path: str | None = None
     classes: int = 5
@@ -112,19 +118,21 @@ class Sentiment(ClassificationTask):
     def __post_init__(self) -> None:
         if self.classes not in _NAMES:
             raise RecipeError(f"classes must be 2 or 5, not {self.classes!r:.60}")
-        check_fields(self)
+        super().__post_init__()
         if self.tuned and self.contextual:
             raise RecipeError("contextual vectors belong to sentences and are not trained; leave out tuned")
 
     @property
     def options(self) -> dict[str, Any]:
         """The options as plain data, without the places of files."""
-        fields = [each.name for each in dataclasses.fields(self) if each.name not in ("path", "vectors")]
-        return {**{name: getattr(self, name) for name in fields}, "vector_size": self._vector_size}
+        return {**super().options, "vector_size": self._vector_size}
 
     @property
     def _vector_size(self) -> int | None:
         return self.vector_size if self.vectors is None else self._files.vectors.shape[1]
+
+    def read_path(self, path: str) -> Forest:
+        return self.treebank
 
     @property
     def treebank(self) -> Forest:
@@ -140,11 +148,7 @@ class Sentiment(ClassificationTask):
     @cached_property
     def _files(self) -> _Files:
         if self.path is None:
-            raise RecipeError(
-                "sentiment needs the Stanford Sentiment Treebank, which does not come with treemem; unpack its "
-                "trainDevTestTrees_PTB.zip and give the folder of train.txt, dev.txt and test.txt with "
-                "task_options.path=FOLDER"
-            )
+            raise RecipeError(self.missing)
         paths = [*treebank_files(self.path), *([] if self.vectors is None else [Path(self.vectors)])]
         changed = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
         files = _read_files(self.path, self.vectors, self.contextual, self.lower, changed)
@@ -156,16 +160,14 @@ class Sentiment(ClassificationTask):
             )
         return files
 
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """``<unk>`` and the known words, in the order of their first places; without ``path`` there are no words."""
+    def words(self) -> list[str]:
+        """Return the known words in the order of their first places; without ``path`` there are none."""
         if self.path is None:
-            return Vocabulary([UNKNOWN], [(CONSTITUENT, 2)])
+            return []
         forest, with_vector, _ = self._files
-        known = {*known_words(forest, self.least_count), *with_vector} - {UNKNOWN}
+        known = {*known_words(forest, self.least_count), *with_vector}
         in_order = [forest.labels[number] for number in dict.fromkeys(_words(forest).tolist())]
-        leaves = [UNKNOWN, *(word for word in in_order if word in known)]
-        return Vocabulary(leaves, [(CONSTITUENT, 2)], unknown=UNKNOWN)
+        return [word for word in in_order if word in known]
 
     def prepared(self, network: nn.Module, vocabulary: Vocabulary) -> nn.Module:
         """Return the network with the vectors of the file, or made to read those of sentences.
@@ -188,18 +190,9 @@ class Sentiment(ClassificationTask):
         return network
 
     @property
-    def token_form(self) -> TokenForm:
-        """The leaves, which are the words."""
-        return "leaves"
-
-    @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes."""
         return _NAMES[self.classes]
-
-    def group_name(self, group: int) -> str:
-        """Return the range of lengths, such as ``"11-20"``."""
-        return f"{group - 9}-{group}"
 
     def make_data(self, options: SentimentDataOptions, *, progress: bool | None = None) -> TaskData:
         """Return the sentences of the treebank; with two classes, those that are not neutral.
@@ -238,14 +231,11 @@ class Sentiment(ClassificationTask):
                 tree = Tree(CONSTITUENT, [Tree(word), tree])
         return next(iter(lower_cased(Forest.from_trees([tree])))) if self.lower else tree
 
-    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Yield records with ``tree``, ``split`` if the data are divided, and ``length``."""
-        examples = self.examples(data)
+    def columns_of(self, examples: Examples) -> dict[str, Iterable[Any]]:
+        data = examples.forest
         classes = np.split(data.node_data["class"], data.begin[1:-1])
-        lengths = _num_words(data).tolist()
-        for place, (tree, own, length) in enumerate(zip(data, classes, lengths, strict=True)):
-            split = {} if examples.split is None else {"split": SPLITS[examples.split[place]]}
-            yield {"tree": format_sentiment(tree, own.tolist()), **split, "length": length}
+        trees = (format_sentiment(tree, numbers.tolist()) for tree, numbers in zip(data, classes, strict=True))
+        return {"tree": trees, **self.split_and_group(examples)}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """Return the trees of a file: lines as in the treebank, or records with a field ``tree``.
@@ -256,51 +246,43 @@ class Sentiment(ClassificationTask):
             RecipeError: there is no such file, or no tree in it.
             ParseError: a record without a tree; with its line.
         """
-        trees, splits, name = [], [], os.fspath(source)
-        fields = ("tree", "text")
-        for record in read_records(source, format=format, text_fields=("tree",), one_of=fields, skip_blank_lines=True):
-            try:
-                trees.append(parse_sentiment_tree(text_of(record.fields, fields)))
-                splits.append(split_of(record.fields))
-            except (ParseError, VocabularyError) as error:
-                raise error.at(record.line, name) from error
-        if not trees:
-            raise RecipeError(f"there is no tree in {name}")
+
+        def read(record: Record) -> SentimentNodes:
+            return parse_sentiment_tree(text_of(record.fields, ("tree", "text")))
+
+        trees, splits = read_labelled(source, self.reader, read, self.unit, format=format)
         forest = sentiment_forest(trees)
-        if any(splits):
-            forest = forest.with_data(node_data=forest.node_data, tree_data={"split": np.array(splits)})
+        forest = forest.with_data(node_data=forest.node_data, tree_data=splits)
         forest = lower_cased(forest) if self.lower else forest
         kept = np.flatnonzero(root_classes(forest, self.classes) >= 0)
         if not len(kept):
+            name = os.fspath(source)
             raise RecipeError(f"no sentence of {name} has a class; classes={self.classes} leaves neutral ones out")
         return forest[kept]
 
     def examples(self, data: Forest) -> Examples:
-        """Return an example for each tree; its group is its number of words, rounded up to tens.
+        """Return an example for each tree, with the classes of its nodes.
 
         Raises:
             RecipeError: an unknown split.
         """
-        label = root_classes(data, self.classes)
+        examples, label = super().examples(data), root_classes(data, self.classes)
         has_nodes = self.supervision == "nodes" and "class" in data.node_data
         nodes = {"nodes": node_classes(data, self.classes)} if has_nodes else {}
-        length = _num_words(data)
-        return Examples(
-            data,
-            1,
-            {"label": label, **nodes},
-            -(-length // 10) * 10,
-            label >= 0,
-            split_numbers(data.tree_data.get("split")),
-            difficulty=length,
-            node_targets=frozenset(nodes),
+        return dataclasses.replace(
+            examples, targets={"label": label, **nodes}, labelled=label >= 0, node_targets=frozenset(nodes)
         )
+
+    def groups(self, forest: Forest, tree_data: TreeData) -> Groups:
+        """Return the number of words."""
+        length = _num_words(forest)
+        return Groups(self.binned(length), length)
 
     def head(self, hidden_size: int) -> nn.Module:
         """Return a classifier of encodings, in training also of the states of nodes."""
         if self.supervision == "nodes":
             return PhraseHead(hidden_size, self.classes, dropout=self.dropout)
-        return ClassifierHead(hidden_size, self.classes, dropout=self.dropout)
+        return super().head(hidden_size)
 
     def loss(self, outputs: Tensor | PhraseLogits, targets: Mapping[str, Tensor]) -> SumCount:
         """Return the cross-entropy over all labelled nodes, or over whole sentences."""

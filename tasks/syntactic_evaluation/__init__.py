@@ -16,9 +16,8 @@ __all__ = ["ConstructionScore", "read_pairs", "score_pairs", "template_pairs"]
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "ConstructionScore": "scoring",
-        "read_pairs": "readers",
-        "score_pairs": "scoring",
-        "template_pairs": "generation.templates",
+        "scoring": ["ConstructionScore", "score_pairs"],
+        "readers": ["read_pairs"],
+        "generation.templates": ["template_pairs"],
     },
 )

@@ -25,11 +25,9 @@ TASKS = {
 __getattr__ = lazy_attributes(
     __name__,
     {
-        "TableClasses": "task",
-        "TableDataOptions": "data",
-        "TableLabels": "task",
-        "TableNodes": "nodes",
-        "TableRegression": "task",
-        "task_from_table": "from_table",
+        "task": ["TableClasses", "TableLabels", "TableRegression"],
+        "data": ["TableDataOptions"],
+        "nodes": ["TableNodes"],
+        "from_table": ["task_from_table"],
     },
 )

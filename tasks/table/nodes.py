@@ -95,9 +95,8 @@ class TableNodes(TableTask):
     def examples(self, data: Forest) -> Examples:
         target = data.node_data.get("label", np.full(data.num_nodes, _UNKNOWN))
         known = np.maximum.reduceat(target >= 0, data.begin[:-1]) if len(data) else np.zeros(0, bool)
-        height = data.height()[data.begin[1:] - 1].astype(np.int64)
-        split = split_numbers(data.tree_data.get("split"))
-        return Examples(data, 1, {"label": target}, height, known, split, node_targets=frozenset({"label"}))
+        group, split = self.groups(data, data.tree_data).group, split_numbers(data.tree_data.get("split"))
+        return Examples(data, 1, {"label": target}, group, known, split, node_targets=frozenset({"label"}))
 
     def head(self, hidden_size: int) -> nn.Module:
         return ClassifierHead(hidden_size, len(self.classes), nodes="every")

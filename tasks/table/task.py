@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,7 +63,9 @@ class TableTask(Task):
     group: ClassVar[str] = "height"
     networks: ClassVar[Mapping[str, NetworkConfig]] = every_network(64)
     data_options: ClassVar[type] = TableDataOptions
+    file_options: ClassVar[frozenset[str]] = frozenset({"path", "table"})
     reads_roots_only: ClassVar[bool] = True
+    token_form: ClassVar[TokenForm] = "brackets"
 
     path: str | None = None
     tree: str = "tree"
@@ -94,13 +95,7 @@ class TableTask(Task):
     @property
     def options(self) -> dict[str, Any]:
         """The options as plain data, without the table and its place."""
-        fields = [each.name for each in dataclasses.fields(self) if each.name not in ("table", "path")]
-        values = {name: getattr(self, name) for name in fields}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    @property
-    def token_form(self) -> TokenForm:
-        return "brackets"
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in super().options.items()}
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -162,8 +157,8 @@ class TableTask(Task):
     def examples(self, data: Forest) -> Examples:
         target = self._checked_targets(data)
         known = target >= 0 if target.ndim == 1 else ~np.isnan(target).any(1)
-        height = data.height()[data.begin[1:] - 1].astype(np.int64)
-        return Examples(data, 1, {"label": target}, height, known, split_numbers(data.tree_data.get("split")))
+        group = self.groups(data, data.tree_data).group
+        return Examples(data, 1, {"label": target}, group, known, split_numbers(data.tree_data.get("split")))
 
     def _checked_targets(self, data: Forest) -> NDArray[Any]:
         """Return the targets of a forest; -1 or NaN if it has none.
@@ -222,9 +217,6 @@ class TableClasses(TableTask, ClassificationTask):
     def _checked_targets(self, data: Forest) -> NDArray[Any]:
         meaning = f"numbers of the classes {quoted(self.classes)}, from 0, or -1 (unknown)"
         return label_numbers(data.tree_data.get("label"), len(data), len(self.classes), meaning)
-
-    def head(self, hidden_size: int) -> nn.Module:
-        return ClassifierHead(hidden_size, len(self.classes))
 
 
 class TableRegression(TableTask):

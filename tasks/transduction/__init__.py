@@ -15,4 +15,4 @@ __all__ = ["Transduction", "TransductionDataOptions"]
 TASKS = {"transduction": "task:Transduction"}
 """What this folder registers: the name of a task, and its class."""
 
-__getattr__ = lazy_attributes(__name__, {"Transduction": "task", "TransductionDataOptions": "data"})
+__getattr__ = lazy_attributes(__name__, {"task": ["Transduction"], "data": ["TransductionDataOptions"]})

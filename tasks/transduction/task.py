@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import Count, check_fields
-from treemem.data.examples import TaskData, split_and_group
+from treemem.checked_options import Count
+from treemem.data.examples import TaskData
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
 from treemem.networks.sequences.sequence_to_sequence.layer import BETWEEN, END
-from treemem.tasks.transduction.data import TransductionDataOptions, make_pairs
+from treemem.task.sequences import FIELDS, Words, WritingTask, Written, words_of
+from treemem.tasks.transduction.data import TransductionDataOptions, draw_pairs
 from treemem.tasks.transduction.grammars import Kind, symbols_of
-from treemem.tasks.transduction.pair_task import PairTask, Written
-from treemem.tasks.transduction.readers import FIELDS, read_pairs, source_tree, words_of
-from treemem.trees.forest import Forest
-from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -48,10 +44,10 @@ def _networks() -> dict[str, NetworkConfig]:
 
 
 @dataclass(frozen=True)
-class Transduction(PairTask):
+class Transduction(WritingTask):
     """Write the target of a source sequence (Grefenstette et al. 2015), with scores by the length of the source.
 
-    See :class:`~treemem.tasks.transduction.pair_task.PairTask` for its data.
+    See :class:`~treemem.task.sequences.SourceTargetTask` for its data.
 
     Args:
         kind: ``"copy"``, ``"reversal"``, ``"bigram_flip"``, ``"associative_recall"``, ``"priority_sort"``, or a
@@ -64,21 +60,15 @@ class Transduction(PairTask):
 
     name: ClassVar[str] = "transduction"
     version: ClassVar[str] = "1"
+    unit: ClassVar[str] = "pairs"
     group: ClassVar[str] = "length"
+    group_width: ClassVar[int] = 8
     monitor: ClassVar[Monitor] = Monitor("coarse accuracy", ties="last")
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = TransductionDataOptions
-    record_fields: ClassVar[Mapping[str, str]] = {
-        "source": "symbols separated by spaces",
-        "target": "likewise; treemem predict does not need it",
-        "split": "train, validation or test; may be left out",
-    }
 
     kind: Kind = "copy"
     alphabet: Count = 128
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -86,43 +76,15 @@ class Transduction(PairTask):
         source, target = symbols_of(self.kind, self.alphabet)
         return Vocabulary(list(dict.fromkeys([END, BETWEEN, *source, *target])), [])
 
-    def make_data(self, options: TransductionDataOptions, *, progress: bool | None = None) -> TaskData:
-        """Return the pairs that ``options`` ask for; see :func:`~treemem.tasks.transduction.data.make_pairs`."""
-        return make_pairs(self.kind, self.alphabet, options, self.read_examples)
+    def drawn(self, options: TransductionDataOptions) -> TaskData:
+        return draw_pairs(self.kind, self.alphabet, options)
 
-    def group_name(self, group: int) -> str:
-        """Return the range of a bin of eight lengths, such as ``"9-16"``."""
-        return f"{group - 7}-{group}"
+    @cached_property
+    def _symbols(self) -> dict[str, frozenset[str]]:
+        return dict(zip(FIELDS, map(frozenset, symbols_of(self.kind, self.alphabet)), strict=True))
 
-    def parse(self, text: str) -> Tree:
-        """Return the source that a text of symbols describes, as a flat tree.
-
-        Raises:
-            ParseError: an empty source.
-            VocabularyError: a symbol that sources do not have.
-        """
-        return source_tree(text, self._source_symbols)
-
-    @property
-    def _source_symbols(self) -> frozenset[str]:
-        return frozenset(symbols_of(self.kind, self.alphabet)[0])
-
-    def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        """Yield records with ``source``, ``target``, ``split`` and ``length``."""
-        sides = data.split_roots().tokens("leaves").strings()
-        examples = self.examples(data)
-        length = np.array([len(source) for source in sides[::2]], np.int64)
-        rest = split_and_group(dataclasses.replace(examples, group=length), self.group)
-        for source, target, more in zip(sides[::2], sides[1::2], rest, strict=True):
-            yield {"source": " ".join(source), "target": " ".join(target[:-1]), **more}
-
-    def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
-        """Return the pairs of a file; see :func:`~treemem.tasks.transduction.readers.read_pairs`."""
-        known = dict(zip(FIELDS, map(frozenset, symbols_of(self.kind, self.alphabet)), strict=True))
-        return read_pairs(source, lambda text, side: words_of(text, known[side], side), format=format)
-
-    def groups(self, data: Forest, length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return _bin(length), length
+    def words(self, text: str, side: str) -> Words:
+        return words_of(text, self._symbols[side], side)
 
     def scores(self, kept: list[Written], targets: Mapping[str, Any], group: NDArray[np.int64]) -> list[Score]:
         """Return coarse and fine accuracy by length.
@@ -130,17 +92,12 @@ class Transduction(PairTask):
         Coarse: the share of targets that are written without an error. Fine: the mean share of a target, ``</s>``
         included, that is written before the first error.
         """
-        fine = np.array([_before_error(each.symbols, each.gold) for each in kept])
+        fine = np.array([_before_error(written.symbols, written.gold) for written in kept])
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
             return {"coarse accuracy": float((fine[chosen] == 1).mean()), "fine accuracy": float(fine[chosen].mean())}
 
         return scores_by_group(group, metrics)
-
-
-def _bin(length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the upper end of the bin of eight lengths."""
-    return -(-length // 8) * 8
 
 
 def _before_error(written: list[int], gold: list[int]) -> float:

@@ -15,7 +15,7 @@ import torch
 from toy_task import MoreX, toy_data
 
 import treemem
-from treemem.errors import RecipeError, TreememError
+from treemem.errors import ParseError, RecipeError, TreememError
 from treemem.networks import NetworkConfig
 from treemem.predict import predict_file
 from treemem.records import write_records
@@ -202,9 +202,27 @@ def test_a_file_without_examples_and_a_wrong_split_are_named(case: Case, tmp_pat
 
 def test_a_task_that_says_nothing_of_files_reads_examples_without_labels(tmp_path: Path) -> None:
     (tmp_path / "trees.txt").write_text("(f x y)\n(g x)\n")
-    assert [str(tree) for tree in MoreX().read_examples(tmp_path / "trees.txt")] == ["(f x y)", "(g x)"]
+    forest = Task.read_examples(MoreX(), tmp_path / "trees.txt")
+    assert [str(tree) for tree in forest] == ["(f x y)", "(g x)"]
+    assert "label" not in forest.tree_data
     with pytest.raises(RecipeError, match="more_x does not say how its examples are written"):
-        MoreX().records_of(toy_data(3))
+        Task.records_of(MoreX(), toy_data(3))
+
+
+def test_a_classification_of_trees_writes_and_reads_them_with_their_classes(tmp_path: Path) -> None:
+    task, forest = MoreX(), toy_data(30)
+    for suffix in ("jsonl", "csv", "parquet"):
+        path = tmp_path / f"trees.{suffix}"
+        write_records(path, task.records_of(forest))
+        again = task.read_examples(path)
+        assert again.with_data() == forest.with_data()
+        for name, values in forest.tree_data.items():
+            np.testing.assert_array_equal(again.tree_data[name], values, f"{name} of {suffix}")
+    (tmp_path / "trees.txt").write_text("(f x y)\n\n(g x)\n")
+    assert task.read_examples(tmp_path / "trees.txt").tree_data["label"].tolist() == [-1, -1]
+    write_records(path := tmp_path / "wrong.jsonl", [{"tree": "(g x)", "label": "maybe"}])
+    with pytest.raises(ParseError, match=r"wrong\.jsonl, line 1: the label is 'maybe'; expected 1 or 0"):
+        task.read_examples(path)
 
 
 @pytest.mark.parametrize(

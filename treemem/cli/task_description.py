@@ -62,7 +62,7 @@ def describe_task(name: str) -> str:
         _section("networks", [f"{label}: {_shown_network(config)}" for label, config in task.networks.items()]),
         _section("options of the task (task_options.NAME=VALUE)", _options(task)),
         _section("options of its data (data.NAME=VALUE)", _options(task.data_options)),
-        _section("fields of its records, to read", [f"{key}: {text}" for key, text in task.record_fields.items()]),
+        _section("fields of its records, to read", _record_fields(task)),
         _section("a line of text, as written", ["<TAB>".join(task.text_columns)] if task.text_columns else []),
         _section(f"published figures{', in %' * task.monitor.percent}", _published(task) if task.published else []),
     ]
@@ -110,6 +110,11 @@ def _options(owner: Callable[..., Any]) -> list[str]:
         line = f"{part.name} ({type_words(types[part.name])}, default {json.dumps(default)})"
         lines.append(f"{line}: {meanings[part.name]}" if meanings.get(part.name) else line)
     return lines
+
+
+def _record_fields(task: type[Task]) -> list[str]:
+    split = {"split": "train, validation or test; may be left out"} if task.record_fields else {}
+    return [f"{name}: {meaning}" for name, meaning in {**task.record_fields, **split}.items()]
 
 
 def _published(task: type[Task]) -> list[str]:

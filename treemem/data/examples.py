@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -351,16 +351,9 @@ def split_numbers(split: NDArray[Any] | None) -> NDArray[np.int8] | None:
     return np.array([SPLITS.index(str(name)) for name in names], np.int8)[place]
 
 
-def split_and_group(examples: Examples, group: str) -> Iterator[dict[str, Any]]:
-    """What a file says of each example besides tree and label: its split, where they are divided, and its group.
-
-    Args:
-        examples: the examples.
-        group: what the task calls its groups.
-    """
-    for number, value in enumerate(examples.group.tolist()):
-        divided = {} if examples.split is None else {"split": SPLITS[examples.split[number]]}
-        yield {**divided, group: value}
+def split_column(examples: Examples) -> dict[str, list[str]]:
+    """Return the column ``split`` of a file of examples; no column if they are not divided."""
+    return {} if examples.split is None else {"split": [SPLITS[number] for number in examples.split]}
 
 
 def without_empty(forest: Forest, name: str) -> Forest:

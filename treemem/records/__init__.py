@@ -32,7 +32,7 @@ from treemem.records.source import (
     source_size,
     text_lines,
 )
-from treemem.records.writer import json_line, write_file, write_records
+from treemem.records.writer import json_line, records_of_columns, write_file, write_records
 
 __all__ = [
     "FORMATS",
@@ -55,6 +55,7 @@ __all__ = [
     "read_json",
     "read_records",
     "read_source",
+    "records_of_columns",
     "replacing",
     "source_size",
     "temporary_path",

@@ -24,6 +24,12 @@ _Fields = Sequence[str] | None
 _Types = Mapping[str, type] | None
 
 
+def records_of_columns(columns: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the records that columns of equal length make, one after the other."""
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
 def write_records(
     target: str | os.PathLike[str],
     records: Iterable[Mapping[str, Any]],

@@ -15,7 +15,7 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.predict import predict_file
 from treemem.tasks.entailment import Entailment, EntailmentDataOptions
-from treemem.tasks.entailment.readers import CLASSES, read_pairs
+from treemem.tasks.entailment.readers import CLASSES
 from treemem.trees.forest import Forest
 
 ATTENTION = NetworkConfig("WordByWordAttention", {"hidden_size": 8})
@@ -117,7 +117,7 @@ def test_wrong_pairs_are_told(folder: Path, tmp_path: Path) -> None:
 )
 def test_files_are_read_as_they_are_distributed(tmp_path: Path, name: str, text: str, labels: list[int]) -> None:
     (tmp_path / name).write_text(text)
-    assert read_pairs(tmp_path / name).tree_data["label"][::2].tolist() == labels
+    assert Entailment().read_examples(tmp_path / name).tree_data["label"][::2].tolist() == labels
     model = Model(Entailment(), ATTENTION)
     predict_file(model, tmp_path / name, tmp_path / "answers.jsonl")
     answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]

@@ -20,10 +20,10 @@ from treemem.errors import ParseError, RecipeError, VocabularyError
 from treemem.networks import NetworkConfig
 from treemem.records import write_records
 from treemem.runs import TrainingOptions, fit
+from treemem.task.sequences import Written
 from treemem.tasks.learning_to_execute import LearningToExecute, ProgramDataOptions
 from treemem.tasks.learning_to_execute.page_values import at_level
 from treemem.tasks.learning_to_execute.programs import OPERATIONS, OUTPUTS, SYMBOLS, draw_program, printed
-from treemem.tasks.transduction.pair_task import Written
 
 SMALL = ProgramDataOptions(120, 20, 36, length=2, nesting=3, seed=3)
 NETWORK = NetworkConfig("SequenceToSequence", {"hidden_size": 8, "embedding_size": 4})

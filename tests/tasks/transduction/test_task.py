@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.task.sequences import Written
 from treemem.tasks.transduction import Transduction, TransductionDataOptions
 from treemem.tasks.transduction.grammars import DRAWS, GENDER, SVO_SOV, Grammar, Kind, has_length, symbols_of
-from treemem.tasks.transduction.pair_task import Written
 from treemem.trees.forest import Forest
 from treemem.trees.tree import Tree
 

@@ -20,6 +20,10 @@ Example = Any
 SPLITS = ("train", "validation", "test")
 """What the examples of a task may be divided into."""
 
+YES_OR_NO = {"1": 1, "0": 0, "true": 1, "false": 0, "-1": -1, "": -1}
+"""The labels that files have if the answer is yes or no, for :func:`class_number`."""
+YES_OR_NO_EXPECTED = "1 or 0, true or false, or nothing"
+
 _CHARACTERS_PER_NODE = 16
 
 
@@ -200,6 +204,27 @@ def number_text(cell: object) -> str:
     A missing cell is an empty text.
     """
     return "" if is_missing(cell) else re.sub(r"(?<=[0-9])\.0+\Z", "", str(cell).strip())
+
+
+def class_number(fields: Mapping[str, Any], names: Sequence[str], numbers: Mapping[str, int], expected: str) -> int:
+    """Return the number of the class that a record names, in any case of its letters if no class has exactly this name.
+
+    Args:
+        fields: of the record.
+        names: the fields that may have it; the first one that is not empty counts.
+        numbers: of the classes, by their names; of the empty text too, if a record may have none.
+        expected: what the field may hold, for the error.
+
+    Raises:
+        ParseError: there is no such class.
+    """
+    name = next((name for name in names if number_text(fields.get(name))), names[0])
+    text = number_text(fields.get(name))
+    number = numbers.get(text, numbers.get(text.lower()))
+    if number is None:
+        problem = f"the {name} is {shown(fields.get(name), 50)}{near_names(text, numbers)}"
+        raise ParseError(problem, expected=expected)
+    return number
 
 
 def is_missing(cell: object) -> bool:

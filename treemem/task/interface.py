@@ -1,35 +1,28 @@
-"""What a task is, and the registry that finds tasks by name."""
+"""What a task is."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
-import math
 import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
+from treemem.checked_options import check_fields
 from treemem.data.examples import Examples, TaskData
 from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row
-from treemem.metrics.accuracy import class_scores
-from treemem.metrics.calibration import least_loss_temperature
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.model_output import Answer, ModelOutput, Verdict
 from treemem.networks import NetworkConfig, NetworkTable
-from treemem.records import read_records
-from treemem.registry import Registry
 from treemem.trees.bridges.dgl import forest_from_dgl
 from treemem.trees.forest import Forest
+from treemem.trees.formats.brackets import parse_brackets
+from treemem.trees.formats.labelled_files import read_labelled
 from treemem.trees.formats.record_reader import ParsedText, RecordReader, is_single_example
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -37,9 +30,16 @@ from treemem.trees.tree import Tree
 if TYPE_CHECKING:
     from treemem.trees.vocabulary import Vocabulary
 
-_logger = logging.getLogger(__name__)
 
-__all__ = ["TASKS", "Answer", "ClassificationTask", "ModelOutput", "Task", "Verdict", "task_folder", "task_folders"]
+TreeData = Mapping[str, NDArray[Any]]
+"""What is known of each example of a forest, by name."""
+
+
+class Groups(NamedTuple):
+    """By what scores are reported, and by what a curriculum orders, int64 ``[examples]`` each."""
+
+    group: NDArray[np.int64]
+    difficulty: NDArray[np.int64]
 
 
 class Task(ABC):
@@ -54,28 +54,38 @@ class Task(ABC):
 
     Attributes:
         name, version: of the task.
+        unit: what examples are, in the plural.
         group: what scores are reported by: ``"depth"``, ``"length"``.
+        group_width: how many values one group holds; a group is named by the greatest of them.
         monitor: the metric that chooses the best checkpoint, and that tables and plots show.
         published: figures of publications.
         networks: networks by the names that tables give them.
         data_options: the class of the options of :meth:`make_data`. Its attribute ``former``, if any, maps options that
             are gone to the value with which recipes may still have them.
+        file_options: options that are places of the user's files, or say how to read these. A checkpoint does not
+            have them.
         text_columns: the fields that a line of a text file holds, in order.
-        record_fields: the fields that :meth:`read_examples` reads of a record, and what they hold.
+        record_fields: the fields that :meth:`read_examples` reads of a record besides ``split``, and what they hold.
         scoring_options: options that change scores but neither networks nor data, so that a trained model can be scored
             with others.
         learner: the :class:`~treemem.runs.training_step.Learner` that trains networks on it, if not the usual one: the
             class or ``"module:Class"``.
         reads_roots_only: whether the head reads nothing but the encodings of whole trees.
+
+    Raises:
+        RecipeError: an option of another type than its field declares, or out of its range.
     """
 
     name: ClassVar[str]
     version: ClassVar[str]
+    unit: ClassVar[str] = "examples"
     group: ClassVar[str] = "group"
+    group_width: ClassVar[int] = 1
     monitor: ClassVar[Monitor] = Monitor("accuracy", "max")
     published: ClassVar[tuple[PublishedFigure, ...]] = ()
     networks: ClassVar[Mapping[str, NetworkConfig]] = NetworkTable()
     data_options: ClassVar[type]
+    file_options: ClassVar[frozenset[str]] = frozenset()
     text_columns: ClassVar[tuple[str, ...]] = ()
     record_fields: ClassVar[Mapping[str, str]] = {}
     scoring_options: ClassVar[frozenset[str]] = frozenset()
@@ -86,12 +96,16 @@ class Task(ABC):
         super().__init_subclass__(**options)
         cls.networks = NetworkTable(cls.networks)
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments that make an equal task: the fields of the dataclass."""
+        """The arguments that make an equal task: the fields of the dataclass, without ``file_options``."""
         if not dataclasses.is_dataclass(self):
             return {}
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        names = [field.name for field in dataclasses.fields(self) if field.init]
+        return {name: getattr(self, name) for name in names if name not in self.file_options}
 
     @property
     def class_names(self) -> tuple[Any, ...] | None:
@@ -114,8 +128,22 @@ class Task(ABC):
         return "function"
 
     def group_name(self, group: int) -> str:
-        """Return what tables call a group: its number, or the range that a bin holds; empty if there are no groups."""
-        return str(group)
+        """Return what tables call a group: its number, or the range of its values; empty if there are no groups."""
+        return str(group) if self.group_width == 1 else f"{group - self.group_width + 1}-{group}"
+
+    def groups(self, forest: Forest, tree_data: TreeData) -> Groups:
+        """Return by what scores are reported and by what a curriculum orders, by default the height of each tree.
+
+        Args:
+            forest: the trees of the examples.
+            tree_data: what is known of each example.
+        """
+        height = forest.height()[forest.begin[1:] - 1].astype(np.int64)
+        return Groups(self.binned(height), height)
+
+    def binned(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the group of each value: the greatest value of its group."""
+        return -(-values // self.group_width) * self.group_width
 
     @property
     @abstractmethod
@@ -152,22 +180,19 @@ class Task(ABC):
             RecipeError: there is no such file, or no example in it.
             ParseError, VocabularyError, GraphError: a record that is no example of the task; with file and line.
         """
-        reader, name = self.reader, os.fspath(source)
-        trees = []
-        for record in read_records(source, format=format, text_fields=reader.text_fields, one_of=reader.example_fields):
-            try:
-                trees.append(reader.read(record.fields))
-            except (ParseError, VocabularyError) as error:
-                raise error.at(record.line, name) from error
-            except GraphError as error:
-                raise GraphError(f"{name}, line {record.line}: {error}") from error
-        if not trees:
-            raise RecipeError(f"there is no example in {name}")
-        return Forest.from_nodes(trees)
+        reader = self.reader
+        trees, splits = read_labelled(
+            source, reader, lambda record: reader.read(record.fields), self.unit, format=format
+        )
+        return Forest.from_nodes(trees).with_data(tree_data=splits)
 
-    @abstractmethod
     def parse(self, text: str) -> Tree:
-        """Return the example that a user's text describes. Raises ``ParseError``."""
+        """Return the example that a user's text describes, by default a tree in brackets. Raises ``ParseError``."""
+        return parse_brackets(text)
+
+    def format(self, tree: Tree) -> str:
+        """Return the text of an example, which :meth:`parse` reads."""
+        return str(tree)
 
     @property
     def reader(self) -> RecordReader:
@@ -315,116 +340,3 @@ class Task(ABC):
     def fitted_temperature(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> float | None:
         """Return the temperature that suits labelled examples; None if they set none, or the task has no such thing."""
         return None
-
-
-class ClassificationTask(Task):
-    """A task whose answer is yes or no, or one of several classes.
-
-    The targets have ``"label"``: the number of the class, 1 and 0 for yes and no, -1 if it is not known. The defaults
-    here are those of several classes: the head's outputs are logits ``[examples, classes]``.
-    """
-
-    reads_roots_only: ClassVar[bool] = True
-
-    @property
-    def has_threshold(self) -> bool:
-        """Whether the answer is yes or no, or one of two classes, of which the second one has the threshold."""
-        return self.class_names is None or len(self.class_names) == 2
-
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
-        """Return the cross-entropy."""
-        return SumCount(functional.cross_entropy(outputs, targets["label"], reduction="sum"), float(len(outputs)))
-
-    def probabilities(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """Return the probability of each class ``[examples, classes]``, or of yes ``[examples]``."""
-        return outputs.double().softmax(-1).numpy()
-
-    def temperature_scaled(self, outputs: Tensor, temperature: float) -> Tensor:
-        """Return outputs of less confidence (above 1) or more (below 1), and of the same answers.
-
-        By default all outputs are divided. An output that is no logit must stay as it is.
-        """
-        return outputs / temperature
-
-    def correct(self, outputs: Tensor, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-        """Return which examples are classified correctly, ``[examples]``."""
-        return outputs.argmax(-1).numpy() == targets["label"]
-
-    def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Return accuracy and majority by group and overall."""
-        return class_scores(kept.argmax(-1).numpy(), targets["label"], group)
-
-    def predicted(
-        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0
-    ) -> NDArray[np.float64]:
-        """Return the probabilities at a temperature."""
-        scaled = kept if temperature == 1.0 else self.temperature_scaled(kept.double(), temperature)
-        return self.probabilities(scaled, targets)
-
-    def answers(
-        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
-    ) -> list[Answer]:
-        """Return 1 or 0 and the probability of yes; or the name of the likeliest class and its probability.
-
-        Of two classes the answer is the second one if its probability is above the threshold, else the first one.
-        """
-        if not len(kept):
-            return []
-        predicted = self.predicted(kept, targets, temperature=temperature)
-        names = self.class_names
-        if predicted.ndim == 1:
-            answers: list[Any] = (predicted > threshold).astype(np.int64).tolist()
-            chances = predicted.tolist()
-        else:
-            is_bad = np.isnan(predicted).any(1)
-            places = predicted[:, 1] > threshold if predicted.shape[1] == 2 else predicted.argmax(1)
-            chosen = places.astype(np.int64)
-            answers = [int(place) if names is None else names[place] for place in chosen.tolist()]
-            chances = np.where(is_bad, np.nan, predicted[np.arange(len(predicted)), chosen]).tolist()
-        pairs = zip(answers, chances, strict=True)
-        return [Answer(None, None) if math.isnan(chance) else Answer(word, chance) for word, chance in pairs]
-
-    def validation_record(self, kept: Tensor, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-        """Return the mean loss."""
-        return {"validation_loss": float(self.loss(kept, _as_tensors(targets)).mean)}
-
-    def fitted_temperature(self, kept: Tensor, targets: Mapping[str, NDArray[Any]]) -> float | None:
-        """Return the temperature with the least loss; see :mod:`treemem.metrics.calibration`."""
-        if not len(kept):
-            return None
-        tensors, outputs = _as_tensors(targets), kept.double()
-        return least_loss_temperature(
-            lambda temperature: float(self.loss(self.temperature_scaled(outputs, temperature), tensors).mean)
-        )
-
-
-def _as_tensors(targets: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(array) for name, array in targets.items()}
-
-
-TASKS: Registry[type[Task]] = Registry("task", "treemem.tasks", "TASKS")
-
-
-def task_folder(name: str) -> Path | None:
-    """The folder of a task's module, where its recipes and its trained model are; none for a task of a notebook.
-
-    Raises:
-        RecipeError: no task of that name.
-    """
-    module = sys.modules.get(TASKS.find(name).__module__)
-    file = getattr(module, "__file__", None)
-    return None if file is None else Path(file).parent
-
-
-def task_folders() -> dict[str, Path]:
-    """The folders of the tasks that have one, by name; of a task that cannot be imported a warning tells."""
-    folders = {}
-    for name in TASKS.names():
-        try:
-            folder = task_folder(name)
-        except RecipeError as error:
-            _logger.warning("%s", error)
-            continue
-        if folder is not None:
-            folders[name] = folder
-    return folders
