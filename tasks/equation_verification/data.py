@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from treemem.checked_options import checked_count
+from treemem.checked_options import Count, Natural, Range, check_fields
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.generator import VERSION, generate_equations, with_more_training
@@ -45,16 +45,14 @@ class EquationDataOptions:
     size: int = 20_000
     seed: int = 12093
     max_depth: int = 13
-    training_size: int | None = None
-    numeric: int = 0
+    training_size: Count | None = None
+    numeric: Natural = 0
     path: str | None = None
-    training_depth: int = TRAINING_DEPTH
+    training_depth: Annotated[int, Range(TRAINING_DEPTH, DEEPEST, f"{TRAINING_DEPTH} to {DEEPEST}")] = TRAINING_DEPTH
 
     def __post_init__(self) -> None:
-        checked_count("data.numeric", self.numeric, least=0)
+        check_fields(self, "data.")
         adds = self.training_size is not None
-        if adds:
-            checked_count("data.training_size", self.training_size)
         for name, given in (("training_size", adds), ("numeric", self.numeric)):
             if given and self.path is not None:
                 raise RecipeError(
@@ -67,8 +65,6 @@ class EquationDataOptions:
             )
         if self.training_depth != TRAINING_DEPTH and not adds:
             raise RecipeError("data.training_depth needs data.training_size; set that too")
-        if not TRAINING_DEPTH <= checked_count("data.training_depth", self.training_depth) <= DEEPEST:
-            raise RecipeError(f"data.training_depth must be {TRAINING_DEPTH} to {DEEPEST}, not {self.training_depth}")
 
 
 def make_equation_data(

@@ -33,13 +33,9 @@ MAJORITY_CLASS = {"train": 0.5812, "validation": 0.5667, "test": 0.5171}
 """Accuracy of the commoner label on the published data."""
 
 
-def _fraction(percent: float) -> float:
-    return round(percent / 100, 6)
-
-
 PUBLISHED_FIGURES = (
     *(
-        PublishedFigure(network, *column, _fraction(value), deviation and _fraction(deviation), SOURCE)
+        PublishedFigure.of_percent(network, *column, value, deviation, SOURCE)
         for network, values in _PERCENT.items()
         for column, value, deviation in zip(_COLUMNS, values, (*[None] * 6, *_TEST_DEVIATION[network]), strict=True)
     ),

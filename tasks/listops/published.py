@@ -42,8 +42,6 @@ DIFFERENCES = {
 """What differs from the published setting, by network. All read expressions of ours, of the published distribution."""
 
 PUBLISHED_FIGURES = tuple(
-    PublishedFigure(
-        network, "test", metric, round(value / 100, 6), None if spread is None else round(spread / 100, 6), source
-    )
+    PublishedFigure.of_percent(network, "test", metric, value, spread, source)
     for network, metric, value, spread, source in _PERCENT
 )

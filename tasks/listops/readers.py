@@ -84,31 +84,31 @@ def read_expressions(
     source: str | os.PathLike[str], *, format: str | None = None, labelled: bool = True
 ) -> LabelledExpressions:
     """Return what :func:`read_listops` returns, without trees."""
-    chunk = _Chunk(os.fspath(source), labelled)
-    parts = []
-    for record in read_records(
-        source,
-        format=format,
-        text_fields=_COLUMNS,
-        header_of=_header_of,
-        one_of=_NAMES["tree"],
-        strict=False,
-        skip_blank_lines=True,
-    ):
-        try:
-            chunk.add(record)
-        except ParseError as error:
-            chunk.finish()  # a line before this one may be wrong too
-            raise error.at(record.line, chunk.source) from error
-        if len(chunk.texts) == _LINES_AT_ONCE:
-            parts.append(chunk.finish())
-    parts.append(chunk.finish())
-    return LabelledExpressions(
-        join([part.expressions for part in parts]),
-        np.concatenate([part.label for part in parts]),
-        np.concatenate([part.line for part in parts]),
-        np.concatenate([part.split for part in parts]),
-    )
+    name = os.fspath(source)
+    rows: list[_Row] = []
+    parts: list[LabelledExpressions] = []
+    try:
+        for record in read_records(
+            source,
+            format=format,
+            text_fields=_COLUMNS,
+            header_of=_header_of,
+            one_of=_NAMES["tree"],
+            skip_blank_lines=True,
+        ):
+            if len(rows) == _LINES_AT_ONCE:
+                parts.append(_evaluated(rows, name))
+                rows = []
+            try:
+                rows.append(_row_of(record, labelled))
+            except ParseError as error:
+                raise error.at(record.line, name) from error
+    except ParseError:
+        _evaluated(rows, name)  # a line before this one may be wrong too
+        raise
+    parts.append(_evaluated(rows, name))
+    expressions, *columns = zip(*parts, strict=True)
+    return LabelledExpressions(join(expressions), *map(np.concatenate, columns))
 
 
 def _header_of(parts: Sequence[str]) -> Sequence[str] | None:
@@ -118,72 +118,63 @@ def _header_of(parts: Sequence[str]) -> Sequence[str] | None:
     return names if is_header else None
 
 
-class _Chunk:
-    """Lines of a file that are parsed and evaluated together."""
+class _Row(NamedTuple):
+    """A line of a file."""
 
-    def __init__(self, source: str, labelled: bool) -> None:
-        self.source = source
-        self.labelled = labelled
-        self.texts: list[str] = []
-        self.labels: list[int] = []
-        self.lines: list[int] = []
-        self.splits: list[str] = []
+    text: str
+    label: int
+    line: int
+    split: str
 
-    def add(self, record: Record) -> None:
-        """Add a record."""
-        if record.error is not None:
-            raise record.error
-        given = record.fields
-        if record.by_place and len(given) == 1 and not self.labelled:
-            given = {"tree": given["label"]}
-        order = [column for name in given for column, names in _NAMES.items() if name in names]
-        columns = "<TAB>".join(order if len(order) == len(_COLUMNS) else _COLUMNS)
-        fields = {
-            name: next((given[key] for key in names if given.get(key) is not None), None)
-            for name, names in _NAMES.items()
-        }
-        if not self.labelled and (fields["label"] is None or not str(fields["label"]).strip()):
-            fields["label"] = _NO_LABEL
-        missing = [name for name in _COLUMNS if fields[name] is None]
-        if missing:
-            only = next(iter(given.values()), None)
-            is_single = record.by_place and len(given) == 1
-            problem = f"a single column, {shorten(str(only))}" if is_single else f"no {missing[0]}"
-            raise ParseError(problem, expected=f"{columns}, or fields of these names")
-        label, tree = number_text(fields["label"]), fields["tree"]
-        if label not in (*DIGITS, *([] if self.labelled else [_NO_LABEL])):
-            problem = f"the label is {fields['label']!r}" if label else "the label is missing"
-            raise ParseError(problem, expected=f"a digit from 0 to 9, in {columns}")
-        if not isinstance(tree, str):
-            raise ParseError(f"the tree is {tree!r}", expected="a text such as [MAX 2 9 ]")
-        self.splits.append(split_of(given))
-        self.texts.append(tree)
-        self.labels.append(int(label))
-        self.lines.append(record.line)
 
-    def finish(self) -> LabelledExpressions:
-        """Return the expressions that were added since the last call."""
-        try:
-            expressions = expressions_of_lines(self.texts, source=self.source, lines=self.lines)
-        except ParseError as error:
-            before = self.lines.index(error.line)
-            self._check_labels(expressions_of_lines(self.texts[:before]))  # one of these may be the first wrong line
-            raise
-        self._check_labels(expressions)
-        label, line = np.array(self.labels, np.int8), np.array(self.lines, np.int64)
-        split = np.array(self.splits, str)
-        self.texts, self.labels, self.lines, self.splits = [], [], [], []
-        return LabelledExpressions(expressions, label, line, split)
+def _row_of(record: Record, labelled: bool) -> _Row:
+    given = record.fields
+    if record.by_place and len(given) == 1 and not labelled:
+        given = {"tree": given["label"]}
+    order = [column for name in given for column, names in _NAMES.items() if name in names]
+    columns = "<TAB>".join(order if len(order) == len(_COLUMNS) else _COLUMNS)
+    fields = {
+        name: next((given[key] for key in names if given.get(key) is not None), None) for name, names in _NAMES.items()
+    }
+    if not labelled and (fields["label"] is None or not str(fields["label"]).strip()):
+        fields["label"] = _NO_LABEL
+    missing = [name for name in _COLUMNS if fields[name] is None]
+    if missing:
+        only = next(iter(given.values()), None)
+        is_single = record.by_place and len(given) == 1
+        problem = f"a single column, {shorten(str(only))}" if is_single else f"no {missing[0]}"
+        raise ParseError(problem, expected=f"{columns}, or fields of these names")
+    label, tree = number_text(fields["label"]), fields["tree"]
+    if label not in (*DIGITS, *([] if labelled else [_NO_LABEL])):
+        problem = f"the label is {fields['label']!r}" if label else "the label is missing"
+        raise ParseError(problem, expected=f"a digit from 0 to 9, in {columns}")
+    if not isinstance(tree, str):
+        raise ParseError(f"the tree is {tree!r}", expected="a text such as [MAX 2 9 ]")
+    return _Row(tree, int(label), record.line, split_of(given))
 
-    def _check_labels(self, expressions: Expressions) -> None:
-        value = values_of(expressions)
-        label = np.array(self.labels[: len(value)], np.int64)
-        differs = (label != value) & (label >= 0)
-        if differs.any():
-            wrong = int(np.argmax(differs))
-            problem = f"the label is {label[wrong]}, and the expression comes to {value[wrong]}"
-            expected = f"the label {value[wrong]}, or another expression"
-            raise ParseError(problem, self.texts[wrong], 0, expected, self.lines[wrong], self.source)
+
+def _evaluated(rows: Sequence[_Row], source: str) -> LabelledExpressions:
+    """Return the expressions of some lines, after comparing their values with their labels."""
+    texts, labels, lines, splits = (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 4
+    try:
+        expressions = expressions_of_lines(texts, source=source, lines=lines)
+    except ParseError as error:
+        before = lines.index(error.line)
+        _check_labels(rows, expressions_of_lines(texts[:before]), source)  # one of these may be the first wrong line
+        raise
+    _check_labels(rows, expressions, source)
+    return LabelledExpressions(expressions, np.array(labels, np.int8), np.array(lines, np.int64), np.array(splits, str))
+
+
+def _check_labels(rows: Sequence[_Row], expressions: Expressions, source: str) -> None:
+    value = values_of(expressions)
+    label = np.array([row.label for row in rows[: len(value)]], np.int64)
+    differs = (label != value) & (label >= 0)
+    if differs.any():
+        wrong = int(np.argmax(differs))
+        problem = f"the label is {label[wrong]}, and the expression comes to {value[wrong]}"
+        expected = f"the label {value[wrong]}, or another expression"
+        raise ParseError(problem, rows[wrong].text, 0, expected, rows[wrong].line, source)
 
 
 @dataclass

@@ -48,11 +48,11 @@ def _figures() -> tuple[PublishedFigure, ...]:
         for place, (column, value) in enumerate(zip(_COLUMNS, values, strict=True)):
             if value is None:
                 continue
-            deviation = deviations[place] / 100 if place < len(deviations) else None
-            figure = PublishedFigure(network, published_split(column), "accuracy", value / 100, deviation, SOURCE)
-            figures.append(figure)
-    f1, spread = _PARSING_F1_OF_ORDERED_MEMORY
-    figures.append(PublishedFigure("Ordered Memory", "test", "parsing f1", f1 / 100, spread / 100, SOURCE))
+            deviation = deviations[place] if place < len(deviations) else None
+            split = published_split(column)
+            figures.append(PublishedFigure.of_percent(network, split, "accuracy", value, deviation, SOURCE))
+    f1 = _PARSING_F1_OF_ORDERED_MEMORY
+    figures.append(PublishedFigure.of_percent("Ordered Memory", "test", "parsing f1", *f1, SOURCE))
     return tuple(figures)
 
 

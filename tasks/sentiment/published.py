@@ -24,13 +24,6 @@ _PERCENT: tuple[tuple[str, int, float, float | None], ...] = (
 )
 
 PUBLISHED_FIGURES = tuple(
-    PublishedFigure(
-        network,
-        f"test, {classes} classes",
-        "accuracy",
-        round(value / 100, 6),
-        None if spread is None else round(spread / 100, 6),
-        SOURCE,
-    )
+    PublishedFigure.of_percent(network, f"test, {classes} classes", "accuracy", value, spread, SOURCE)
     for network, classes, value, spread in _PERCENT
 )

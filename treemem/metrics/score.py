@@ -127,6 +127,14 @@ class PublishedFigure:
     deviation: float | None
     source: str
 
+    @classmethod
+    def of_percent(
+        cls, network: str, split: str, metric: str, value: float, deviation: float | None, source: str
+    ) -> PublishedFigure:
+        """Return a figure whose value and deviation are published in percent."""
+        spread = None if deviation is None else round(deviation / 100, 6)
+        return cls(network, split, metric, round(value / 100, 6), spread, source)
+
 
 def scores_by_group(
     group: NDArray[np.int64], metrics_of: Callable[[NDArray[np.bool_]], Mapping[str, float | None]]

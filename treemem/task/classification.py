@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from treemem.data.examples import Examples, label_numbers, split_column, split_numbers
+from treemem.data.examples import Examples, label_numbers, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.heads import ClassifierHead
 from treemem.metrics.accuracy import class_scores
@@ -38,7 +38,7 @@ class ClassificationTask(Task):
     files have the fields ``tree`` and ``label``.
 
     Attributes:
-        trees_per_example: 1, or 2 for pairs (:class:`~treemem.task_bases.pairs.PairClassification`).
+        trees_per_example: 1, or 2 for pairs (:class:`~treemem.task.pairs.PairClassification`).
         label_fields: the fields that may name the class of a record; the first one is written.
         dropout: of the head.
     """
@@ -104,11 +104,6 @@ class ClassificationTask(Task):
         """Return the column with the class of each example, None if it is not known."""
         names = (*(range(2) if self.class_names is None else self.class_names), None)
         return {self.label_fields[0]: [names[number] for number in examples.targets["label"].tolist()]}
-
-    def split_and_group(self, examples: Examples) -> dict[str, Iterable[Any]]:
-        """Return the columns of the splits, if examples are divided, and of what scores are grouped by, not binned."""
-        values = examples.group if examples.difficulty is None else examples.difficulty
-        return {**split_column(examples), self.group: values.tolist()}
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """Return the labelled examples of a file, as :meth:`Task.read_examples` does; their classes may be missing."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.checked_options import check_fields
-from treemem.data.examples import Examples, TaskData
+from treemem.data.examples import Examples, TaskData, split_column
 from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row
 from treemem.metrics.score import Monitor, PublishedFigure, Score
@@ -149,6 +149,11 @@ class Task(ABC):
     @abstractmethod
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the task. It does not depend on the data drawn."""
+
+    def split_and_group(self, examples: Examples) -> dict[str, Iterable[Any]]:
+        """Return the columns of the splits, if examples are divided, and of what scores are grouped by, not binned."""
+        values = examples.group if examples.difficulty is None else examples.difficulty
+        return {**split_column(examples), self.group: values.tolist()}
 
     @abstractmethod
     def make_data(self, options: Any, *, progress: bool | None = None) -> TaskData:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from treemem.checked_options import Count, Natural, check_fields, count_range
-from treemem.data.examples import PADDING, Examples, SequenceExamples, TaskData, split_column, split_numbers
+from treemem.data.examples import PADDING, Examples, SequenceExamples, TaskData, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names, shown
 from treemem.model_output import Answer, ModelOutput
@@ -226,10 +226,7 @@ class SourceTargetTask(TokenTask):
         return dict(zip(FIELDS, (texts[::2], texts[1::2]), strict=True))
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
-        examples = self.examples(data)
-        assert examples.difficulty is not None  # the lengths
-        columns = {**split_column(examples), self.group: examples.difficulty.tolist()}
-        return records_of_columns({**self.text_columns_of(data), **columns})
+        return records_of_columns({**self.text_columns_of(data), **self.split_and_group(self.examples(data))})
 
     def examples(self, data: Forest) -> Examples:
         """Return the examples of a forest, without labels if they are sources alone.
