@@ -47,19 +47,19 @@ def tree_records(done: StudyResults, before: Sequence[dict[str, Any]], *, unit: 
     rows = {run.row: run for run in done.runs if getattr(run.network.constructor(), "can_induce_trees", False)}
     examples: dict[str, Examples] = {}
     for name, run in rows.items():
-        own = {f"seed {record['training']['seed']}": record for record in done.records if record["row"] == name}
-        weights = {seed: record["weights"] for seed, record in own.items()}
+        records = {f"seed {record['training']['seed']}": record for record in done.records if record["row"] == name}
+        weights = {seed: record["weights"] for seed, record in records.items()}
         if known.get(name) == weights:
             continue
-        models = {seed: recorded_model(done.folder, record) for seed, record in own.items()}
+        models = {seed: recorded_model(done.folder, record) for seed, record in records.items()}
         if run.data not in examples:
             examples[run.data] = (run.task or done.task).examples(done.data[run.data])
         own_examples = examples[run.data]
-        found = {seed: found_trees(model, own_examples) for seed, model in models.items()}
-        if len(own) > 1:
+        trees = {seed: found_trees(model, own_examples) for seed, model in models.items()}
+        if len(records) > 1:
             page = done.page.with_name(tree_page_name(done.study.folder.task.name, done.study.name, name))
-            _write_trees(page, f"{name} on {done.study.folder.name}", models, found, own_examples)
-        groups = tree_scores(found, own_examples, by_training(own_examples, unit))
+            _write_trees(page, f"{name} on {done.study.folder.name}", models, trees, own_examples)
+        groups = tree_scores(trees, own_examples, by_training(own_examples, unit))
         yield {"network": name, "weights": weights, "groups": groups}
 
 
@@ -85,14 +85,14 @@ def growth_records(
 
 
 def _growth(model: Model, gold: Sequence[Tree]) -> dict[str, float]:
-    found = {"run": [remove_brackets(tree) for tree in trees_of_encoder(model.encoder, gold)]}
+    trees = {"run": [remove_brackets(tree) for tree in trees_of_encoder(model.encoder, gold)]}
     right = baseline_trees([[leaf.label for leaf in tree.leaves()] for tree in gold], "right")
-    f1, to_right = (score_runs(own, found, average="corpus").of_run["run"].f1 for own in (gold, right))
+    f1, to_right = (score_runs(reference, trees, average="corpus").of_run["run"].f1 for reference in (gold, right))
     scores = {"f1": round(f1, 4), "right": round(to_right, 4)}
     if isinstance(model.encoder, OrderedMemory):
         with torch.no_grad():
             batches = (TreeBatch.from_trees(gold[at : at + 256], model.vocabulary) for at in range(0, len(gold), 256))
-            most = torch.cat([model.encoder(each, trace=True).trace["pointers"].amax(2).ravel() for each in batches])
+            most = torch.cat([model.encoder(batch, trace=True).trace["pointers"].amax(2).ravel() for batch in batches])
         scores["sharpness"] = round(float(most[most > 0].mean()), 4)
     return scores
 
@@ -105,7 +105,7 @@ def by_training(examples: Examples, unit: str) -> Callable[[NDArray[np.int64]], 
 
 
 def tree_scores(
-    found: Mapping[str, Sequence[Tree]],
+    trees: Mapping[str, Sequence[Tree]],
     examples: Examples,
     group_of: Callable[[NDArray[np.int64]], NDArray[np.str_]],
 ) -> list[dict[str, Any]]:
@@ -126,20 +126,20 @@ def tree_scores(
     gold, group = gold_trees(examples)
     called = group_of(group)
     chosen = {str(name): np.flatnonzero(called == name) for name in np.unique(called)}
-    return [_group_record(name, gold, found, places) for name, places in chosen.items()]
+    return [_group_record(name, gold, trees, places) for name, places in chosen.items()]
 
 
 def _group_record(
     name: str, gold: Sequence[Tree], runs: Mapping[str, Sequence[Tree]], places: NDArray[np.int64]
 ) -> dict[str, Any]:
-    own = [gold[place] for place in places]
+    gold_trees = [gold[place] for place in places]
     of_runs = {run: [trees[place] for place in places] for run, trees in runs.items()}
-    words = [[leaf.label for leaf in tree.leaves()] for tree in own]
-    record: dict[str, Any] = {"group": name, "sentences": len(own)}
+    words = [[leaf.label for leaf in tree.leaves()] for tree in gold_trees]
+    record: dict[str, Any] = {"group": name, "sentences": len(gold_trees)}
     baselines: dict[str, Sequence[Tree]] = {branching: baseline_trees(words, branching) for branching in BASELINES}
     for average in get_args(Average):
-        scores = score_runs(own, of_runs, average=average)
-        of_baselines = score_runs(own, baselines, average=average)
+        scores = score_runs(gold_trees, of_runs, average=average)
+        of_baselines = score_runs(gold_trees, baselines, average=average)
         record[average] = {
             "f1": {run: score.f1 for run, score in scores.of_run.items()},
             "agreement": scores.agreement.mean if len(runs) > 1 else None,
@@ -169,7 +169,7 @@ def _trees_of(examples: Examples, split: str) -> tuple[list[Tree], NDArray[np.in
 
 
 def _write_trees(
-    page: Path, title: str, models: Mapping[str, Model], found: Mapping[str, Sequence[Tree]], examples: Examples
+    page: Path, title: str, models: Mapping[str, Model], trees: Mapping[str, Sequence[Tree]], examples: Examples
 ) -> None:
     """Draw some test sentences whose trees differ though every run answers correctly."""
     chosen = examples.part("test")
@@ -180,6 +180,6 @@ def _write_trees(
         correct = model.task.correct(model.outputs(examples, chosen), examples.targets_of(chosen))
         assert correct is not None
         of_tree = np.repeat(correct, examples.trees_per_example)[several]
-        runs[name] = RunTrees(found[name], of_tree.tolist())
+        runs[name] = RunTrees(trees[name], of_tree.tolist())
     gold, _ = gold_trees(examples)
     write_tree_page(page, gold, runs, title=title, most=_SENTENCES_ON_A_PAGE, overwrite=True)

@@ -38,10 +38,10 @@ def divided(task: Task, forest: Forest) -> tuple[Forest, Forest]:
 
 def together(forests: Sequence[Forest]) -> Forest:
     """Return the trees of several forests, with the data that all of them have."""
-    shared = [name for name in forests[0].tree_data if all(name in each.tree_data for each in forests)]
+    shared = [name for name in forests[0].tree_data if all(name in forest.tree_data for forest in forests)]
     return Forest.concatenate(
         [
-            each.with_data(node_data=each.node_data, tree_data={name: each.tree_data[name] for name in shared})
-            for each in forests
+            forest.with_data(node_data=forest.node_data, tree_data={name: forest.tree_data[name] for name in shared})
+            for forest in forests
         ]
     )

@@ -19,14 +19,14 @@ SHARES = {"a tenth": 0.1, "a third": 1 / 3, "the whole": 1.0}
 
 def recorded_parts(page: Any) -> dict[str, tuple[Part, dict[str, Records]]]:
     """Return the parts with recorded runs, and the records of their rows, in the order of the networks."""
-    found = {}
+    recorded = {}
     for name, part in comparison_parts().items():
-        tried = [each["row"] for each in page.records(f"{part.title}/trials")]  # networks of users among them
+        tried = [record["row"] for record in page.records(f"{part.title}/trials")]  # networks of users among them
         order = dict.fromkeys([*part.networks, *part.wide, *tried])
         rows = {row: page.records(f"{part.title}/{part.stem_of(row)}") for row in order}
         if any(rows.values()):
-            found[name] = part, {row: runs for row, runs in rows.items() if runs}
-    return found
+            recorded[name] = part, {row: runs for row, runs in rows.items() if runs}
+    return recorded
 
 
 def compared_rows(part: Part, rows: Mapping[str, Records]) -> dict[str, Records]:
@@ -40,7 +40,7 @@ def compared_rows(part: Part, rows: Mapping[str, Records]) -> dict[str, Records]
 
 def missing_rows(page: Any) -> dict[str, list[str]]:
     """Return the rows that lack runs by the name of their part; not those that cannot be trained."""
-    found = {}
+    missing = {}
     for name, part in comparison_parts().items():
         trials = page.records(f"{part.title}/trials")
         lacking = []
@@ -50,8 +50,8 @@ def missing_rows(page: Any) -> dict[str, list[str]]:
             if not cannot and len(page.records(f"{part.title}/{part.stem_of(row)}")) < len(part.seeds):
                 lacking.append(row)
         if lacking:
-            found[name] = lacking
-    return found
+            missing[name] = lacking
+    return missing
 
 
 def reads(network: NetworkConfig) -> str:
@@ -132,7 +132,7 @@ def curve_panels(part: Part, rows: Mapping[str, Records]) -> dict[str, dict[str,
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row, runs in rows.items():
         moments = [budget * step / part.recipe.training.epochs for step in range(1, part.recipe.training.epochs + 1)]
-        points = [(each, 100 * statistics.fmean(best_by(run["curve"], each) for run in runs)) for each in moments]
+        points = [(moment, 100 * statistics.fmean(best_by(run["curve"], moment) for run in runs)) for moment in moments]
         panels.setdefault(reads(NetworkConfig(**runs[0]["network"])), {})[row] = points
     return panels
 
@@ -140,10 +140,10 @@ def curve_panels(part: Part, rows: Mapping[str, Records]) -> dict[str, dict[str,
 def trial_rows(page: Any, part: Part) -> str:
     """Return a Markdown table of the validation accuracy of all trials; the chosen one is bold."""
     recorded = page.records(f"{part.title}/trials")
-    known = {(each["row"], each["optimizer"], each["learning_rate"]): each["accuracy"] for each in recorded}
+    known = {(record["row"], record["optimizer"], record["learning_rate"]): record["accuracy"] for record in recorded}
     columns = sorted({(optimizer, rate) for _, optimizer, rate in known})
     lines = [["network", *(f"{optimizer}, {rate:g}" for optimizer, rate in columns)]]
-    for row in dict.fromkeys([*part.order, *(each["row"] for each in recorded)]):
+    for row in dict.fromkeys([*part.order, *(record["row"] for record in recorded)]):
         best = best_trial(part.trials_of(recorded, row))
         if best is None:
             continue
@@ -158,12 +158,12 @@ def trial_rows(page: Any, part: Part) -> str:
 
 def trees_of(page: Any, part: Part, rows: Mapping[str, Records]) -> Records:
     """Return the records of induced trees that belong to the weights of the rows' runs, or of some of them."""
-    found = []
+    records = []
     for row, runs in rows.items():
         weights = {f"seed {seed_of_record(run)}": run["weights"] for run in runs}
         recorded = page.records(f"{part.title}/{part.stem_of(row)}-trees")
         for record in recorded:
             if record["weights"].items() <= weights.items():
                 some = "" if record["weights"] == weights else f" ({len(record['weights'])} of {len(runs)} seeds)"
-                found.append({**record, "network": row + some})
-    return found
+                records.append({**record, "network": row + some})
+    return records

@@ -71,7 +71,7 @@ def evaluate_trees(
     if hasattr(encoder, "stack"):
         layers = range(len(encoder.stack.layer_sizes))
         by_name = {f"layer {layer + 1}": {"layer": layer, "gate": gate} for layer in layers}
-    scores = [score_trees(gold, induce_trees(model, sentences, **own), name) for name, own in by_name.items()]
+    scores = [score_trees(gold, induce_trees(model, sentences, **options), name) for name, options in by_name.items()]
     for branching in BASELINES:
         name = branching if branching in ("balanced", "random") else f"{branching}-branching"
         scores.append(score_trees(gold, baseline_trees(sentences, branching, seed=seed), name))
@@ -104,7 +104,7 @@ def induce_trees(model: Model, sentences: Sequence[Sequence[str]], **options: An
     encoder = _inducing_encoder(model)
     ids = word_ids(sentences, model.vocabulary)
     trees: list[Tree | None] = [None] * len(ids)
-    for places in batches_by_length([len(own) for own in ids]):
+    for places in batches_by_length([len(sentence) for sentence in ids]):
         batch = TokenBatch.from_sequences([ids[place] for place in places]).to(model.device)
         for place, tree in zip(places, encoder.induced_trees(batch, **options), strict=True):
             trees[place] = _with_words(tree, sentences[place])
@@ -136,19 +136,21 @@ def score_trees(gold: Sequence[Tree], predicted: Sequence[Tree], trees: str = ""
     """
     plain = [remove_brackets(tree, ()) for tree in gold]
     sentence, corpus = mean_sentence_f1(plain, predicted).f1, corpus_f1(plain, predicted).f1
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     total: Counter[str] = Counter()
-    for own, other in zip(gold, predicted, strict=True):
+    for gold_tree, other in zip(gold, predicted, strict=True):
         spans = set(tree_spans(other))
         labelled = {
             (*span, node.label)
-            for node, span in zip((node for node in own.postorder() if not node.is_leaf), tree_spans(own), strict=True)
+            for node, span in zip(
+                (node for node in gold_tree.postorder() if not node.is_leaf), tree_spans(gold_tree), strict=True
+            )
             if span[1] - span[0] > 1
         }
         total.update(label for _, _, label in labelled)
-        found.update(label for first, last, label in labelled if (first, last) in spans)
+        counts.update(label for first, last, label in labelled if (first, last) in spans)
     constituents = dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
-    recall = {label: found[label] / count for label, count in constituents.items()}
+    recall = {label: counts[label] / count for label, count in constituents.items()}
     depth = float(np.mean([_mean_depth(tree) for tree in predicted]))
     return TreeScore(trees, sentence, corpus, depth, recall, constituents, len(gold))
 

@@ -43,7 +43,10 @@ def equation_groups(equations: Forest) -> dict[str, Groups]:
         "function": {name: holds[:, column[name]] for name in functions},
         "variables": {str(count): variables == count for count in range(int(variables.max(initial=0)) + 1)},
     }
-    return {way: {name: members for name, members in found.items() if members.any()} for way, found in groups.items()}
+    return {
+        way: {name: members for name, members in groups_of_way.items() if members.any()}
+        for way, groups_of_way in groups.items()
+    }
 
 
 def kind_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -73,11 +76,11 @@ def depth_records(
     for name in sets:
         forest = done.data[name]
         digest = done.task.examples(forest).digest()
-        if any(each["set"] == name and each["hash"] == digest for each in before):
+        if any(record["set"] == name and record["hash"] == digest for record in before):
             continue
         depth, label = forest.height()[forest.begin[1:] - 1], forest.tree_data["label"]
         counts = {
-            str(each): [int(((depth == each) & (label == value)).sum()) for value in (1, 0)]
-            for each in np.unique(depth)
+            str(level): [int(((depth == level) & (label == value)).sum()) for value in (1, 0)]
+            for level in np.unique(depth)
         }
         yield {"set": name, "hash": digest, "true_and_false": counts}

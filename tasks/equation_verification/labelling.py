@@ -155,17 +155,17 @@ def label_file(
     return Counter("error" if record["verdict"] is None else record["verdict"] for record in records)
 
 
-def _records(file: EquationFile, found: list[Verdict]) -> Iterator[dict[str, Any]]:
+def _records(file: EquationFile, judged: list[Verdict]) -> Iterator[dict[str, Any]]:
     """Yield a record for each one of the file, in order."""
     wrong = sorted([*file.bad, *file.left_out], key=lambda record: record.number, reverse=True)
-    equations = zip(file.forest, file.ids, found, strict=True)
+    equations = zip(file.forest, file.ids, judged, strict=True)
     for number in range(len(file.ids) + len(wrong)):
         record: dict[str, Any] = dict.fromkeys(FIELDS)
         if wrong and wrong[-1].number == number:
             bad = wrong.pop()
             record |= {"id": bad.id, "error": " ".join(str(bad.error).partition("\n")[0].split())}
         else:
-            tree, identity, each = next(equations)
-            record |= {"id": identity, "equation": format_equation(tree), "label": each.label}
-            record |= {"verdict": each.verdict, "witness": each.point}
+            tree, identity, verdict = next(equations)
+            record |= {"id": identity, "equation": format_equation(tree), "label": verdict.label}
+            record |= {"verdict": verdict.verdict, "witness": verdict.point}
         yield record

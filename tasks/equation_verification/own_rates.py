@@ -31,13 +31,15 @@ def by_rate(study: Study, records: Records) -> dict[str, dict[str, Records]]:
     Networks without such a seed are left out.
     """
     rows = grouped(records)
-    found = {}
+    by_network = {}
     for network in study.networks:
-        own = {rate: rows.get(f"{network}, {rate}", []) for rate in study.variants}
-        seeds = set.intersection(*({seed_of_record(run) for run in runs} for runs in own.values()))
+        runs_of_rate = {rate: rows.get(f"{network}, {rate}", []) for rate in study.variants}
+        seeds = set.intersection(*({seed_of_record(run) for run in runs} for runs in runs_of_rate.values()))
         if seeds:
-            found[network] = {rate: [run for run in runs if seed_of_record(run) in seeds] for rate, runs in own.items()}
-    return found
+            by_network[network] = {
+                rate: [run for run in runs if seed_of_record(run) in seeds] for rate, runs in runs_of_rate.items()
+            }
+    return by_network
 
 
 def own_rates(study: Study, records: Records) -> dict[str, str]:
@@ -87,9 +89,9 @@ def claim_table(rows: Mapping[str, Records], page: Any) -> str:
         ("It is better not to normalise the actions", STACKED, NORMALIZED),
         ("The no-op helps", BEST, NORMALIZED),
     ):
-        found = paired(rows.get(first, []), rows.get(second, []), "test")
-        if found is not None:
-            lines.append([claim, published(first, second), *points(found), _answer(found)])
+        comparison = paired(rows.get(first, []), rows.get(second, []), "test")
+        if comparison is not None:
+            lines.append([claim, published(first, second), *points(comparison), _answer(comparison)])
     by_depth = gaps_by_depth(rows)
     if by_depth:
         shown = ", ".join(f"{100 * gap:+.1f}" for gap in by_depth.values())
@@ -104,8 +106,8 @@ def claim_table(rows: Mapping[str, Records], page: Any) -> str:
     return markdown_table(lines)
 
 
-def _answer(found: Comparison) -> str:
-    low, high = found.interval
+def _answer(comparison: Comparison) -> str:
+    low, high = comparison.interval
     return "yes" if low > 0 else "no, the opposite" if high < 0 else "no difference"
 
 

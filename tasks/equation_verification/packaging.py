@@ -101,8 +101,8 @@ def model_card(record: Mapping[str, Any], equations: Forest, scores: Mapping[str
     labels = ", ".join(common) + (f"; rarely also (with counts) {', '.join(rare)}" if rare else "")
     deepest = int(training_part.height()[training_part.begin[1:] - 1].max())
     rows = [
-        [_TITLES.get(name, name.replace("_", " ")), str(found[-1].examples), *_cells(found[-1])]
-        for name, found in scores.items()
+        [_TITLES.get(name, name.replace("_", " ")), str(set_scores[-1].examples), *_cells(set_scores[-1])]
+        for name, set_scores in scores.items()
     ]
     read_out = record["task"]["read_out"]
     near = (
@@ -161,7 +161,7 @@ def main(run: str, name: str, runs: Path, results: Path, files: Mapping[str, Pat
         RecipeError: there is no record of the run in ``results``.
     """
     study = StudyFolder.find(EquationVerification.name).study(run.partition("/")[0])
-    record = next((each for each in read_study(results / f"{study.name}.jsonl") if each["run"] == run), None)
+    record = next((record for record in read_study(results / f"{study.name}.jsonl") if record["run"] == run), None)
     if record is None:
         raise RecipeError(f"there is no record of the run {run!r} in {results}; name one as the records do")
     folder = runs / EquationVerification.name
@@ -186,6 +186,6 @@ if __name__ == "__main__":
     parser.add_argument("--files", nargs="*", default=[], metavar="NAME=PATH", help="more files of the study to score")
     parser.add_argument("--card", action="store_true", help="measure the packaged model again and write its card")
     given = parser.parse_args()
-    files = {name: Path(path) for name, _, path in (each.partition("=") for each in given.files)}
+    files = {name: Path(path) for name, _, path in (argument.partition("=") for argument in given.files)}
     results = Path("docs/results/equation_verification")
     main(given.run, given.name, Path("runs/reproduce"), results, files, only_card=given.card)

@@ -70,9 +70,11 @@ def example_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Ite
     if known == {example.equation for example in EXAMPLES}:
         return
     trees = [task.parse(example.equation) for example in EXAMPLES]
-    found = verdicts(Forest.from_trees(trees))
-    answers = {name: np.asarray(model.predict([each.equation for each in EXAMPLES])) for name, model in models.items()}
-    for place, (example, tree, verdict) in enumerate(zip(EXAMPLES, trees, found, strict=True)):
+    test_verdicts = verdicts(Forest.from_trees(trees))
+    answers = {
+        name: np.asarray(model.predict([example.equation for example in EXAMPLES])) for name, model in models.items()
+    }
+    for place, (example, tree, verdict) in enumerate(zip(EXAMPLES, trees, test_verdicts, strict=True)):
         held, defined = share_of_points(tree)
         yield {
             **example._asdict(),

@@ -80,8 +80,8 @@ def token_reader_records(done: StudyResults, before: Sequence[dict[str, Any]]) -
     for name, part in {**{name: forest[split == name] for name in SPLITS}, **done.files}.items():
         examples = task.examples(part)
         predicted, actual = reader.predict(part), examples.targets["label"] == 1
-        found = binary_scores(predicted, actual, examples.group)
-        scores[name] = score_columns(found, task.group)
+        by_group = binary_scores(predicted, actual, examples.group)
+        scores[name] = score_columns(by_group, task.group)
         correct[name] = packed_answers(predicted == actual)
     by_part: dict[str, Any] = {"files": files, "scores": scores, "right": correct}
     yield {

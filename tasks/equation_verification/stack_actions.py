@@ -42,7 +42,7 @@ def mean_actions(model: Model, equations: Forest) -> list[dict[str, Any]]:
             heights.append(forest.height()[inner])
             means.append({name: trace[name].numpy()[inner].mean(1) for name in ACTIONS if name in trace})
     label, height = np.concatenate(labels), np.concatenate(heights)
-    mean = {name: np.concatenate([each[name] for each in means]) for name in means[0]}
+    mean = {name: np.concatenate([part[name] for part in means]) for name in means[0]}
     rows = []
     for function in (*sorted(set(label.tolist())), _ALL):
         for level in (*sorted(set(height.tolist())), _ALL):

@@ -254,17 +254,17 @@ def _numeric_targets(sides: Forest) -> dict[str, NDArray[Any]]:
 
 def _bare_numbers(sides: Forest) -> NDArray[np.float64]:
     """Return the number that each tree consists of, or NaN."""
-    found = np.full(len(sides), np.nan)
+    numbers = np.full(len(sides), np.nan)
     if sides.value is None:
-        return found
+        return numbers
     labels = np.array(sides.labels, dtype=object)
     begin, size = sides.begin[:-1], np.diff(sides.begin)
     single = np.flatnonzero(size == 1)
-    found[single] = sides.value[begin[single]]
+    numbers[single] = sides.value[begin[single]]
     triple = np.flatnonzero(size == 3)
     names = labels[sides.label[begin[triple, None] + np.arange(3)]]
     values = sides.value[begin[triple, None] + np.arange(2)]
     for first, second in ((0, 1), (1, 0)):
         negated = (names[:, first] == "NegativeOne:-1") & (names[:, second] == NUMBER) & (names[:, 2] == "Mul")
-        found[triple[negated]] = -values[negated, second]
-    return found
+        numbers[triple[negated]] = -values[negated, second]
+    return numbers

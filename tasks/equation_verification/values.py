@@ -48,8 +48,8 @@ class EquationExamples(Examples):
             assert batch.vocabulary is not None
             assert batch.example_ids is not None
             node = self.nodes_of(batch.example_ids)[batch.schedule.node_of_row.cpu().numpy()]
-            found = self._values(batch.vocabulary)[self.index(batch.vocabulary).number[node]]
-            targets["values"] = to_device(torch.from_numpy(found), device)
+            values = self._values(batch.vocabulary)[self.index(batch.vocabulary).number[node]]
+            targets["values"] = to_device(torch.from_numpy(values), device)
         return targets
 
     def known_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
@@ -60,9 +60,9 @@ class EquationExamples(Examples):
         """Return the targets of all distinct subexpressions, ``[distinct, num_points]``."""
         made: dict[str, NDArray[np.float32]] = self.__dict__.setdefault("_made_values", {})
         if vocabulary.digest not in made:
-            found = subtree_values(self.index(vocabulary), points(self.num_points))
-            np.arcsinh(found, out=found)
-            made[vocabulary.digest] = found.clip(-_LARGEST, _LARGEST, out=found).astype(np.float32)
+            values = subtree_values(self.index(vocabulary), points(self.num_points))
+            np.arcsinh(values, out=values)
+            made[vocabulary.digest] = values.clip(-_LARGEST, _LARGEST, out=values).astype(np.float32)
         return made[vocabulary.digest]
 
 
@@ -91,18 +91,18 @@ def subtree_values(index: SubtreeIndex, at: NDArray[np.float64]) -> NDArray[np.f
     vocabulary = index.vocabulary
     known = {**{variable_label(number): value for number, value in enumerate(at)}, **CONSTANTS}
     of_leaf = np.stack([np.broadcast_to(known.get(leaf, np.nan), at.shape[1:]) for leaf in vocabulary.leaves])
-    found = np.empty((index.num_distinct, at.shape[1]))
+    values = np.empty((index.num_distinct, at.shape[1]))
     with np.errstate(all="ignore"):
         for first, last in pairwise([*run_starts(index.segment).tolist(), index.num_distinct]):
             arity = int(index.arity[first])
             if not arity:
-                found[first:last] = of_leaf[index.symbol[first:last]]
+                values[first:last] = of_leaf[index.symbol[first:last]]
                 continue
             child = index.child[index.child_pointer[first] : index.child_pointer[last]].reshape(-1, arity)
-            operands = [found[each] for each in child.T]
+            operands = [values[column] for column in child.T]
             result = FUNCTIONS[vocabulary.kinds[index.kind[first]].label].real(*operands)
             there = np.abs(result) < _BEYOND
             for operand in operands:
                 there &= ~np.isnan(operand)  # numpy's nan^0 and 1^nan are 1
-            found[first:last] = np.where(there, result, np.nan)
-    return found
+            values[first:last] = np.where(there, result, np.nan)
+    return values

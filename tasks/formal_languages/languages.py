@@ -240,11 +240,11 @@ def _counted(letters: str, times: tuple[int, ...], level: Literal["DCF", "CS"]) 
 
     def answer(words: Words) -> Words:
         runs = [len(list(run)) for _, run in groupby(words)]
-        found = ["".join(letters[:2])] * runs[0]
+        output = ["".join(letters[:2])] * runs[0]
         for place in range(1, len(letters)):
             following = letters[place + 1] if place + 1 < len(letters) else END
-            found += [letters[place]] * (runs[place] - 1) + [following]
-        return found
+            output += [letters[place]] * (runs[place] - 1) + [following]
+        return output
 
     return Language(level, (*letters,), (letters[:2], *letters[1:], END), draw, answer, step, step, None)
 
@@ -277,15 +277,15 @@ def _dyck(pairs: int) -> Language:
         return words
 
     def answer(words: Words) -> Words:
-        found: Words = []
+        output: Words = []
         opened: Words = []
         for word in words:
             if word[0] == "(":
                 opened.append(word[1:])
             else:
                 opened.pop()
-            found.append(f"){opened[-1]}" if opened else END)
-        return found
+            output.append(f"){opened[-1]}" if opened else END)
+        return output
 
     return Language("DCF", (*opening, *closing), (*closing, END), draw, answer, 2, 2, None)
 

@@ -27,7 +27,9 @@ Those of Delétang et al. 2023 that Xu et al., "DeltaFormer" (2025), quote.
 
 def _tested(record: Mapping[str, Any], above: int, most: int) -> list[Score]:
     scores = recorded_scores(record, "test")
-    return [each for each in scores if isinstance(each.group, int) and above < each.group <= most and each.examples]
+    return [
+        score for score in scores if isinstance(score.group, int) and above < score.group <= most and score.examples
+    ]
 
 
 def between(records: Sequence[Mapping[str, Any]], above: int, most: int) -> str:
@@ -40,22 +42,22 @@ def between(records: Sequence[Mapping[str, Any]], above: int, most: int) -> str:
     metric = "symbol accuracy" if is_function else "sequence accuracy"
     for record in records:
         scores = _tested(record, above, most)
-        correct = sum((each.metrics[metric] or 0) * each.examples for each in scores)
-        values.append(correct / sum(each.examples for each in scores))
+        correct = sum((score.metrics[metric] or 0) * score.examples for score in scores)
+        values.append(correct / sum(score.examples for score in scores))
     return percent(values)
 
 
 def worst_length(records: Sequence[Mapping[str, Any]], most: int) -> str:
     """Return the accuracy at the worst length up to ``most``, of the best run, in percent."""
-    return percent([max(min(each.metrics["worst length"] or 0 for each in _tested(run, 0, most)) for run in records)])
+    return percent([max(min(score.metrics["worst length"] or 0 for score in _tested(run, 0, most)) for run in records)])
 
 
 def kinds_by_level() -> dict[str, list[str]]:
     """Return the kinds of each level of the Chomsky hierarchy."""
-    found: dict[str, list[str]] = {}
+    by_level: dict[str, list[str]] = {}
     for kind in get_args(Kind):
-        found.setdefault(language(kind, 2).level, []).append(kind)
-    return found
+        by_level.setdefault(language(kind, 2).level, []).append(kind)
+    return by_level
 
 
 def published(kind: str, network: str) -> str:

@@ -30,20 +30,20 @@ def _networks() -> dict[str, NetworkConfig]:
         "superposition": {"memory_options": {"depth": 150, "empty": 0}},
         "list": {"memory_options": {"length": 301}},
     }
-    found = {
+    networks = {
         cell if memory == "none" else f"{cell}+{memory}": NetworkConfig(
             "MemoryRNN",
-            {"hidden_size": 256, **own, "memory": memory}
+            {"hidden_size": 256, **options, "memory": memory}
             | ({} if memory == "none" else {"memory_size": 8, **deep.get(memory, {})}),
         )
-        for cell, own in cells.items()
+        for cell, options in cells.items()
         for memory in ("none", "stack", "queue", "deque", "superposition", "list", "register")
     }
-    found["LSTM"] = NetworkConfig("LSTM", {"hidden_size": 256})
-    found["Transformer"] = NetworkConfig(
+    networks["LSTM"] = NetworkConfig("LSTM", {"hidden_size": 256})
+    networks["Transformer"] = NetworkConfig(
         "Transformer", {"hidden_size": 64, "num_heads": 8, "num_layers": 5, "dropout": 0.1, "read": "mean"}
     )
-    return found
+    return networks
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,13 @@ class FormalLanguages(SourceTargetTask):
         The symbol accuracy is the mean over examples of the share of correct symbols. At the worst length it is the
         symbol accuracy of a function, and the sequence accuracy of a language.
         """
-        share = np.array([each.share_correct(len(self.language.outputs)) for each in kept])
-        length = np.array([each.length for each in kept])
+        share = np.array([outputs.share_correct(len(self.language.outputs)) for outputs in kept])
+        length = np.array([outputs.length for outputs in kept])
         counted = share if self.language.blanks is not None else (share == 1).astype(np.float64)
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
-            found, number = np.unique(length[chosen], return_inverse=True)
-            of_length = np.bincount(number, counted[chosen]) / np.bincount(number, minlength=len(found))
+            lengths, number = np.unique(length[chosen], return_inverse=True)
+            of_length = np.bincount(number, counted[chosen]) / np.bincount(number, minlength=len(lengths))
             return {
                 "symbol accuracy": float(share[chosen].mean()),
                 "sequence accuracy": float((share[chosen] == 1).mean()),
@@ -149,18 +149,18 @@ class FormalLanguages(SourceTargetTask):
         return scores_by_group(group, metrics)
 
     def correct(self, kept: list[Any], targets: Mapping[str, Any]) -> NDArray[np.bool_]:
-        return np.array([each.share_correct(len(self.language.outputs)) == 1 for each in kept], bool)
+        return np.array([outputs.share_correct(len(self.language.outputs)) == 1 for outputs in kept], bool)
 
     def answers(self, kept: list[Any], targets: Mapping[str, Any], **options: float) -> list[Answer]:
         """Return the output with spaces between its symbols; that of a function up to ``$``."""
         names = self.vocabulary.leaves
-        found = []
-        for each in kept:
-            words = [names[number] for number in each.said]
+        answers = []
+        for outputs in kept:
+            words = [names[number] for number in outputs.said]
             if self.language.blanks is not None and END in words:
                 words = words[: words.index(END) + 1]
-            found.append(Answer(" ".join(words), None))
-        return found
+            answers.append(Answer(" ".join(words), None))
+        return answers
 
 
 class Outputs(NamedTuple):

@@ -96,9 +96,9 @@ def best_perplexity(forest: Forest, split: str) -> float:
         forest: of :func:`draw_sentences`.
         split: its name.
     """
-    own = forest.tree_data["split"] == split
-    tokens = np.diff(leaf_nodes(forest)[1])[own] + 1
-    return math.exp(-forest.tree_data["log_probability"][own].sum() / tokens.sum())
+    in_split = forest.tree_data["split"] == split
+    tokens = np.diff(leaf_nodes(forest)[1])[in_split] + 1
+    return math.exp(-forest.tree_data["log_probability"][in_split].sum() / tokens.sum())
 
 
 def leaf_nodes(forest: Forest) -> tuple[np.ndarray, np.ndarray]:

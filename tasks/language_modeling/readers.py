@@ -50,17 +50,17 @@ def corpus_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
     """
     place = Path(folder)
     there = [file for file in sorted(place.iterdir()) if file.name.endswith(_SUFFIXES)] if place.is_dir() else []
-    found = {}
+    files = {}
     for split, names in _NAMES.items():
-        own = [file for file in there if any(name in file.name for name in names)]
-        if len(own) != 1:
-            what = f"{len(own)} files ({', '.join(file.name for file in own)})" if own else "no file"
+        matching = [file for file in there if any(name in file.name for name in names)]
+        if len(matching) != 1:
+            what = f"{len(matching)} files ({', '.join(file.name for file in matching)})" if matching else "no file"
             raise RecipeError(
                 f"{place} has {what} of the {split} part; a corpus is a folder with one file each whose names contain "
                 "train, valid and test and end in .txt, .tokens or .raw"
             )
-        found[split] = own[0]
-    return found
+        files[split] = matching[0]
+    return files
 
 
 def sentence_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
@@ -142,13 +142,13 @@ def read_treebank(folder: str | os.PathLike[str], most_words: int | None = None)
     parts = {split: read_penn_trees(file, tags=None) for split, file in files.items()}
     words = {split: [[leaf.label for leaf in tree.leaves()] for tree in trees] for split, trees in parts.items()}
     table: dict[str, int] = {}
-    training = array("i", [table.setdefault(word, len(table)) for own in words[SPLITS[0]] for word in own])
+    training = array("i", [table.setdefault(word, len(table)) for sentence in words[SPLITS[0]] for word in sentence])
     number_of, _ = _kept(table, training, most_words)
     if UNKNOWN not in number_of:
         for split, sentences in words.items():
-            for number, own in enumerate(sentences, start=1):
-                if any(word not in number_of for word in own):
-                    error = _unknown(own, number_of)
+            for number, sentence in enumerate(sentences, start=1):
+                if any(word not in number_of for word in sentence):
+                    error = _unknown(sentence, number_of)
                     problem = f"sentence {number}: {error.problem}"
                     raise VocabularyError(problem, error.text, error.offset, source=str(files[split]))
     forest = Forest.from_trees(tree for trees in parts.values() for tree in trees)

@@ -29,14 +29,14 @@ def word_ids(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> list
     unknown = None if vocabulary.unknown is None else number[vocabulary.unknown]
     ids = []
     for place, words in enumerate(sentences, start=1):
-        own = [number.get(word, unknown) for word in words]
-        if None in own:
-            word = words[own.index(None)]
+        numbers = [number.get(word, unknown) for word in words]
+        if None in numbers:
+            word = words[numbers.index(None)]
             raise VocabularyError(
                 f"sentence {place} has the word {word!r:.60}, which the model does not know"
                 f"{near_names(word, vocabulary.leaves)}; its vocabulary has no word for unknown ones"
             )
-        ids.append([each for each in own if each is not None])
+        ids.append([word_id for word_id in numbers if word_id is not None])
     return ids
 
 
@@ -77,12 +77,14 @@ def log_probabilities(
         raise RecipeError(f"a model of {model.task.name} is no language model: its vocabulary has no {END}")
     first = model.vocabulary.leaves.index(END)
     number: dict[tuple[int, ...], int] = {}
-    of_sentence = [number.setdefault(tuple(own), len(number)) for own in word_ids(sentences, model.vocabulary)]
+    of_sentence = [
+        number.setdefault(tuple(sentence), len(number)) for sentence in word_ids(sentences, model.vocabulary)
+    ]
     different = list(number)
-    found = np.zeros(len(different))
+    totals = np.zeros(len(different))
     times = np.bincount(of_sentence, minlength=len(different))
     with in_evaluation_mode(model):
-        for places in batches_by_length([len(own) for own in different]):
+        for places in batches_by_length([len(sentence) for sentence in different]):
             batch = TokenBatch.from_sequences([[first, *different[place]] for place in places]).to(model.device)
             logits = model(batch)
             following = torch.cat([batch.token[:, 1:], batch.token[:, :1]], 1)
@@ -92,6 +94,6 @@ def log_probabilities(
             counted = batch.lengths - (0 if end else 1)
             is_counted = torch.arange(following.shape[1]) < counted[:, None]
             total = (scores.double() * to_device(is_counted, scores.device)).sum(1)
-            found[places] = total.cpu().numpy()
+            totals[places] = total.cpu().numpy()
             advance(int(times[places].sum()))
-    return found[of_sentence]
+    return totals[of_sentence]

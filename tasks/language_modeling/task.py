@@ -173,8 +173,12 @@ class LanguageModeling(TokenTask):
         known = [name for name in ("split", "log_probability") if name in data.tree_data]
         for place, tree in enumerate(data):
             words = [leaf.label for leaf in (tree.children if data.is_flat else tree.leaves())]
-            own = {} if data.is_flat else {"tree": str(tree)}
-            yield {"text": " ".join(words), **own, **{name: data.tree_data[name][place].item() for name in known}}
+            tree_field = {} if data.is_flat else {"tree": str(tree)}
+            yield {
+                "text": " ".join(words),
+                **tree_field,
+                **{name: data.tree_data[name][place].item() for name in known},
+            }
 
     def read_examples(self, source: str | os.PathLike[str], *, format: str | None = None) -> Forest:
         """Return the sentences of a file: as trees if its first record has a field ``tree``, else as flat trees.

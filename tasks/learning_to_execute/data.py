@@ -84,27 +84,27 @@ def split_of_program(text: str) -> str:
 
 def drawn_programs(split: str, levels: Sequence[tuple[int, int, int]], generator: random.Random) -> list[Program]:
     """Return a program of a split for each level ``(length, nesting, stage)``."""
-    found = []
+    programs = []
     for length, nesting, stage in levels:
         text = draw_program(length, nesting, generator)
         while split_of_program(text) != split:
             text = draw_program(length, nesting, generator)
-        found.append(Program(text, length, nesting, stage))
-    return found
+        programs.append(Program(text, length, nesting, stage))
+    return programs
 
 
 def _training_levels(options: ProgramDataOptions, generator: random.Random) -> list[tuple[int, int, int]]:
     levels, size = options.levels, options.training_size
     if options.curriculum == "none":
         return [(*levels[-1], 1)] * size
-    found, last = [], len(levels) - 1
+    drawn, last = [], len(levels) - 1
     for place in range(size):
         if options.curriculum == "mix" or (options.curriculum == "combined" and place % 2 == 0):
-            found.append((*levels[generator.randrange(len(levels))], 1))
+            drawn.append((*levels[generator.randrange(len(levels))], 1))
         else:
             number = last if generator.random() < _TARGET_SHARE else generator.randrange(max(1, last))
-            found.append((*levels[number], number + 1))
-    return found
+            drawn.append((*levels[number], number + 1))
+    return drawn
 
 
 def draw_programs(options: ProgramDataOptions) -> TaskData:

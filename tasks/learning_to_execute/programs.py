@@ -111,12 +111,12 @@ class _Line:
         while True:
             while self.text[self.end : self.end + 1] == " ":
                 self.end += 1
-            found = _TOKEN.match(self.text, self.end)
+            match = _TOKEN.match(self.text, self.end)
             self.place = self.end
-            if found is None and self.end < len(self.text):
+            if match is None and self.end < len(self.text):
                 raise self.error("a number, a name or an operator")
-            self.end = found.end() if found else self.end
-            yield found.group() if found else ""
+            self.end = match.end() if match else self.end
+            yield match.group() if match else ""
 
     def error(self, expected: str) -> ParseError:
         return ParseError("this is no line of a program", self.text, self.place, expected, line=self.number)
@@ -130,25 +130,25 @@ class _Line:
 
     def one_of(self, *tokens: str) -> str:
         """Return the next token, which must be one of these."""
-        found = self.token
-        if found not in tokens:
+        token = self.token
+        if token not in tokens:
             raise self.error(f"one of {' '.join(tokens)}")
-        self.take(found)
-        return found
+        self.take(token)
+        return token
 
     def integer(self) -> int:
-        found = self.token
-        if not found.isdigit():
+        token = self.token
+        if not token.isdigit():
             raise self.error("a number")
-        self.take(found)
-        return int(found)
+        self.take(token)
+        return int(token)
 
     def name(self) -> str:
-        found = self.token
-        if len(found) != 1 or not found.isalpha():
+        token = self.token
+        if len(token) != 1 or not token.isalpha():
             raise self.error("a variable, which is a letter")
-        self.take(found)
-        return found
+        self.take(token)
+        return token
 
     def statement(self) -> None:
         """``name=expression`` or ``for x in range(number):name+=number``."""

@@ -185,18 +185,18 @@ def _wanted(options: ListOpsDataOptions) -> list[_Wanted]:
 
 def _of_file(path: str, split: str) -> Expressions:
     """Return the expressions of a file, after checking that none is of another split."""
-    found = read_expressions(path)
-    if not len(found.expressions):
+    labelled = read_expressions(path)
+    if not len(labelled.expressions):
         raise RecipeError(f"there are no expressions in {path}")
-    others = np.flatnonzero((found.split != "") & (found.split != split))
+    others = np.flatnonzero((labelled.split != "") & (labelled.split != split))
     if len(others):
         option = "training_file" if split == "train" else f"{split}_file"
         raise RecipeError(
-            f"data.{option} is {path}, and {len(others)} of its {len(found.expressions)} expressions are not of the "
-            f"split {split}: line {found.line[others[0]]} says {found.split[others[0]]}; give a file of {split} alone, "
-            "such as `treemem generate listops -o FOLDER` writes for each split, or leave the field split out"
+            f"data.{option} is {path}, and {len(others)} of its {len(labelled.expressions)} expressions are not of the "
+            f"split {split}: line {labelled.line[others[0]]} says {labelled.split[others[0]]}; give a file of {split} "
+            "alone, such as `treemem generate listops -o FOLDER` writes for each split, or leave the field split out"
         )
-    return found.expressions
+    return labelled.expressions
 
 
 def _generated_pool(

@@ -95,11 +95,11 @@ def error_groups(model: Model, sets: Mapping[str, Forest]) -> list[dict[str, Any
     ways: dict[str, dict[Any, list[int]]] = {}
 
     def count(way: str, groups: NDArray[Any], correct: NDArray[np.bool_]) -> None:
-        own = ways.setdefault(way, {})
+        groups_of_way = ways.setdefault(way, {})
         for group in np.unique(groups):
-            found = own.setdefault(group.item(), [0, 0])
-            found[0] += int((groups == group).sum())
-            found[1] += int(correct[groups == group].sum())
+            tally = groups_of_way.setdefault(group.item(), [0, 0])
+            tally[0] += int((groups == group).sum())
+            tally[1] += int(correct[groups == group].sum())
 
     for name, forest in sets.items():
         correct = _correct(model, forest)
@@ -123,9 +123,9 @@ def error_groups(model: Model, sets: Mapping[str, Forest]) -> list[dict[str, Any
 
 
 def _correct(model: Model, forest: Forest) -> NDArray[np.bool_]:
-    found = evaluate(model, forest, batch_size=_BATCH, progress=False)
-    assert found.correct is not None
-    return found.correct[np.argsort(found.chosen)]
+    evaluation = evaluate(model, forest, batch_size=_BATCH, progress=False)
+    assert evaluation.correct is not None
+    return evaluation.correct[np.argsort(evaluation.chosen)]
 
 
 def error_record(
@@ -146,7 +146,7 @@ def error_records(
     done: StudyResults, before: Sequence[dict[str, Any]], *, sharpness: float, slots: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the records of all runs of a study; those of Ordered Memory also with sharper pointers and more slots."""
-    known = {(each["name"], each["weights"]) for each in before}
+    known = {(record["name"], record["weights"]) for record in before}
     for record in done.records:
         model = None
         is_memory = record["network"]["network"] == "OrderedMemory"
@@ -154,25 +154,29 @@ def error_records(
             if (name, record["weights"]) in known or (factor != 1 and not is_memory):
                 continue
             model = model or recorded_model(done.folder, record)
-            yield error_record(name, model, {each: done.data[each] for each in (*SETS, *OF_ONE_LENGTH)}, factor, count)
+            yield error_record(
+                name, model, {set_name: done.data[set_name] for set_name in (*SETS, *OF_ONE_LENGTH)}, factor, count
+            )
 
 
 def share(record: Mapping[str, Any], way: str, group: Any) -> float | None:
     """Return the share of correct answers of a group of a record; None without the group."""
-    for each in record["groups"]:
-        if (each["way"], each["group"]) == (way, group):
-            return float(each["correct"] / each["examples"])
+    for entry in record["groups"]:
+        if (entry["way"], entry["group"]) == (way, group):
+            return float(entry["correct"] / entry["examples"])
     return None
 
 
 def error_table(records: Sequence[Mapping[str, Any]], way: str, groups: Sequence[Any] | None = None) -> str:
     """Return a Markdown table of the accuracy of each record in percent, with a column for each group of a way."""
-    shown = groups or list(dict.fromkeys(each["group"] for r in records for each in r["groups"] if each["way"] == way))
+    shown = groups or list(
+        dict.fromkeys(entry["group"] for r in records for entry in r["groups"] if entry["way"] == way)
+    )
     lines = [["network", "slots", "sharpness", *map(str, shown)]]
     for record in records:
         shares = [share(record, way, group) for group in shown]
         about = ["", ""] if record["slots"] is None else [str(record["slots"]), f"{record['sharpness']:g}"]
-        lines.append([record["name"], *about, *("" if each is None else f"{100 * each:.1f}" for each in shares)])
+        lines.append([record["name"], *about, *("" if value is None else f"{100 * value:.1f}" for value in shares)])
     return markdown_table(lines)
 
 
@@ -198,17 +202,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         forests = {name: sets[name] for name in options.sets}
         name = options.name or model.network.network
         settings = [(factor, slots) for slots in options.slots or [None] for factor in options.sharpness]
-        found = [error_record(name, model, forests, *setting) for setting in settings]
-        for way in dict.fromkeys(each["way"] for each in found[0]["groups"]):
-            print(f"by {way}\n\n{error_table(found, way)}\n")
+        records = [error_record(name, model, forests, *setting) for setting in settings]
+        for way in dict.fromkeys(entry["way"] for entry in records[0]["groups"]):
+            print(f"by {way}\n\n{error_table(records, way)}\n")
         if options.record is not None:
-            keys = [(each["name"], each["sharpness"], each["slots"]) for each in found]
+            keys = [(record["name"], record["sharpness"], record["slots"]) for record in records]
             others = [
-                each
-                for each in read_study(options.record)
-                if (each["name"], each["sharpness"], each["slots"]) not in keys
+                record
+                for record in read_study(options.record)
+                if (record["name"], record["sharpness"], record["slots"]) not in keys
             ]
-            write_records(options.record, [*others, *found])
+            write_records(options.record, [*others, *records])
     except TreememError as error:
         print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2

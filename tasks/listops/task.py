@@ -189,9 +189,9 @@ class ListOps(ClassificationTask):
         rare = (
             [] if self.rare_operators else [data.labels.index(name) for name in RARE_OPERATORS if name in data.labels]
         )
-        found = np.flatnonzero(np.isin(data.label, rare)) if rare else np.empty(0, np.int64)
-        if len(found):
-            problem = f"the networks do not know {data.labels[data.label[found[0]]]}"
+        unknown = np.flatnonzero(np.isin(data.label, rare)) if rare else np.empty(0, np.int64)
+        if len(unknown):
+            problem = f"the networks do not know {data.labels[data.label[unknown[0]]]}"
             raise VocabularyError(f"{problem}; train one with task_options.rare_operators=true")
         return super().examples(data)
 

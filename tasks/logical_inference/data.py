@@ -139,9 +139,9 @@ def _why_empty(empty: Sequence[str], held_out: NDArray[np.bool_] | None, options
     problem = f"these options leave no pair for {' and '.join(empty)}; ask for more pairs, or others"
     if held_out is None:
         return problem
-    found = f"hold_out={options.hold_out!r} occurs in {held_out.sum()} of {len(held_out)} pairs"
+    occurrence = f"hold_out={options.hold_out!r} occurs in {held_out.sum()} of {len(held_out)} pairs"
     longer = f"those with it that are for the test and have more than {options.max_training_operations} operations"
-    return f"{problem}: {found}; training and validation have those without it, the test {longer}"
+    return f"{problem}: {occurrence}; training and validation have those without it, the test {longer}"
 
 
 def _leaked(index: SubtreeIndex, pairs: Forest, split: NDArray[np.str_], path: str) -> str:

@@ -206,27 +206,27 @@ def read_logic_folder(folder: str | os.PathLike[str]) -> tuple[LogicPairs, NDArr
     if not folder.is_dir():
         is_file = folder.exists()
         raise RecipeError(f"{folder} is a file; name its folder" if is_file else f"there is no folder {folder}")
-    found = [(match, path) for path in folder.iterdir() if (match := _FILE_NAME.match(path.name))]
-    found.sort(key=lambda each: (SPLITS.index(each[0][1]), int(each[0][2] or -1)))
-    if not {match[1] for match, _ in found} >= {"train", "test"}:
+    files = [(match, path) for path in folder.iterdir() if (match := _FILE_NAME.match(path.name))]
+    files.sort(key=lambda file: (SPLITS.index(file[0][1]), int(file[0][2] or -1)))
+    if not {match[1] for match, _ in files} >= {"train", "test"}:
         raise RecipeError(
             f"{folder} must hold train.tsv and test.tsv (or .csv, .jsonl, .parquet), or train0, train1, ... and test0, "
             f"test1, ..."
         )
-    _check_once([match for match, _ in found], folder)
-    parts = [_read(path, None, True, [match[1]]) for match, path in found]
-    split = np.repeat([match[1] for match, _ in found], [len(part) for part in parts])
+    _check_once([match for match, _ in files], folder)
+    parts = [_read(path, None, True, [match[1]]) for match, path in files]
+    split = np.repeat([match[1] for match, _ in files], [len(part) for part in parts])
     return replace(joined(parts), split=split), split == "test"
 
 
 def _check_once(files: Sequence[re.Match[str]], folder: Path) -> None:
     """Check that no pairs are read twice: training pairs could be among the validation pairs then."""
     for kind in SPLITS:
-        own = [match for match in files if match[1] == kind]
-        numbers = [int(match[2] or -1) for match in own]
+        matches = [match for match in files if match[1] == kind]
+        numbers = [int(match[2] or -1) for match in matches]
         if len(set(numbers)) < len(numbers) or (-1 in numbers and len(numbers) > 1):
             raise RecipeError(
-                f"{folder} holds {', '.join(sorted(match[0] for match in own))}, which would be read one after the "
+                f"{folder} holds {', '.join(sorted(match[0] for match in matches))}, which would be read one after the "
                 f"other; keep the pairs of {kind} once: in one whole file such as {kind}.tsv, or in {kind}0, {kind}1, "
                 "..., one file for each number"
             )
@@ -306,8 +306,8 @@ def _pairs(rows: Sequence[_Row], source: str) -> LogicPairs:
         raise
     place = {name: index for index, name in enumerate(RELATIONS)} | {"": -1}
     label = np.array([place[row.label.strip()] for row in rows], np.int64)
-    operations, found = _all_operations(forest), relations(*tables.reshape(-1, 2).T)
-    for row, number, is_so in zip(rows, operations.tolist(), found.tolist(), strict=True):
+    operations, relation_of_pair = _all_operations(forest), relations(*tables.reshape(-1, 2).T)
+    for row, number, is_so in zip(rows, operations.tolist(), relation_of_pair.tolist(), strict=True):
         _check_against_formulas(row, number, RELATIONS[is_so], source)
     splits = [row.split for row in rows]
     split = np.array(splits) if any(splits) else None

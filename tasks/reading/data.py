@@ -95,7 +95,7 @@ def drawn_questions(
     Raises:
         RecipeError: there are too few different questions.
     """
-    found = []
+    questions = []
     fewest, most = bounds
     for place in range(count):
         facts = fewest + place % (most - fewest + 1)
@@ -105,8 +105,8 @@ def drawn_questions(
                 break
         else:
             raise RecipeError(f"there are too few different documents of {facts} facts for the split {split!r}")
-        found.append(Asked(*question.renamed(generator.sample(markers, options.entities))))
-    return found
+        questions.append(Asked(*question.renamed(generator.sample(markers, options.entities))))
+    return questions
 
 
 def make_questions(options: ReadingDataOptions, markers: Sequence[str]) -> TaskData:
@@ -172,9 +172,10 @@ def reading_card(about: str, parts: dict[str, list[Asked]]) -> str:
     names = list(guesses([], []))
     rows = []
     for split, questions in parts.items():
-        guessed = [guesses(each.document, each.query) for each in questions]
+        guessed = [guesses(question.document, question.query) for question in questions]
         shares = [
-            np.mean([own[name] == each.answer for own, each in zip(guessed, questions, strict=True)]) for name in names
+            np.mean([guess[name] == question.answer for guess, question in zip(guessed, questions, strict=True)])
+            for name in names
         ]
         rows.append([split, len(questions), *(f"{100 * share:.1f}" for share in shares)])
     about = f"# Reading\n\n{about} Accuracy of baselines without a network, in percent:"

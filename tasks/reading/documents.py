@@ -23,7 +23,7 @@ RELATIONS: tuple[tuple[str, ...], ...] = (
 """The sentences of each relation; ``S`` is its subject and ``O`` its object."""
 
 WORDS = tuple(
-    dict.fromkeys(word for own in RELATIONS for text in own for word in text.split() if word not in ("S", "O"))
+    dict.fromkeys(word for forms in RELATIONS for text in forms for word in text.split() if word not in ("S", "O"))
 )
 """The words of all sentences, without the full stop."""
 
@@ -79,31 +79,31 @@ def draw_question(facts: int, entities: int, relations: int, generator: random.R
     leaves_out_subject = generator.random() < 0.5
     relation = generator.randrange(relations)
     fact = Fact(relation, asked, known) if leaves_out_subject else Fact(relation, known, asked)
-    found = {fact}
+    drawn = {fact}
 
     def add(one: Fact) -> None:
         partner = one.object if leaves_out_subject else one.subject
         if one.relation != relation or partner != known:
-            found.add(one)
+            drawn.add(one)
 
     if facts > 1:
-        own = (relation + generator.randrange(1, relations)) % relations
-        add(Fact(own, *generator.sample((known, other), 2)))
+        another = (relation + generator.randrange(1, relations)) % relations
+        add(Fact(another, *generator.sample((known, other), 2)))
     if facts > 2:
-        pair = [each for each in range(entities) if each != known]
+        pair = [entity for entity in range(entities) if entity != known]
         ends = generator.sample(pair, 2) if generator.random() < 0.5 else [known, generator.choice(pair)]
         add(Fact(relation, *(ends if leaves_out_subject else ends[::-1])))
-    while len(found) < facts:
+    while len(drawn) < facts:
         add(Fact(generator.randrange(relations), *generator.sample(range(entities), 2)))
-    order = sorted(found)
+    order = sorted(drawn)
     generator.shuffle(order)
     document: list[str | int] = []
     form = 0
-    for each in order:
-        form_of_each = generator.randrange(len(RELATIONS[each.relation]))
-        if each == fact:
+    for stated in order:
+        form_of_each = generator.randrange(len(RELATIONS[stated.relation]))
+        if stated == fact:
             form = form_of_each
-        document += _sentence(each, form_of_each)
+        document += _sentence(stated, form_of_each)
     forms = len(RELATIONS[relation])
     query = _sentence(fact, (form + generator.randrange(1, forms)) % forms)
     number = {token: place for place, token in enumerate(dict.fromkeys(t for t in document if isinstance(t, int)))}
@@ -134,7 +134,9 @@ def guesses(document: Sequence[str], query: Sequence[str]) -> dict[str, str | No
     exclusive = {entity: times for entity, times in count.items() if entity not in asked}
     known = [place for place in places if document[place] in asked]
     distance = [
-        (min(abs(place - each) for each in known), place) for place in places if document[place] not in asked and known
+        (min(abs(place - entity_place) for entity_place in known), place)
+        for place in places
+        if document[place] not in asked and known
     ]
     return {
         "maximum frequency": max(count, key=count.__getitem__, default=None),

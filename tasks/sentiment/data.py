@@ -44,10 +44,10 @@ def root_classes(forest: Forest, num_classes: int) -> NDArray[np.int64]:
 
 def node_classes(forest: Forest, num_classes: int) -> NDArray[np.int64]:
     """Return the class of each node, int64 ``[nodes]``: 0 to 4; or of two classes 0, 1, and -1 for neutral."""
-    found = forest.node_data["class"].astype(np.int64)
+    classes = forest.node_data["class"].astype(np.int64)
     if num_classes == 2:
-        return np.where(found > NEUTRAL, 1, np.where((found >= 0) & (found < NEUTRAL), 0, -1))
-    return found
+        return np.where(classes > NEUTRAL, 1, np.where((classes >= 0) & (classes < NEUTRAL), 0, -1))
+    return classes
 
 
 def with_phrases(forest: Forest) -> Forest:

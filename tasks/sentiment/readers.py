@@ -162,22 +162,22 @@ def map_contextual_vectors(path: str | os.PathLike[str], num_words: int) -> NDAr
         RecipeError: no such file, another format, another shape or number type, or a number that is not finite.
     """
     try:
-        found = read_array(path)
+        vectors = read_array(path)
     except ParseError as error:
         problem = f"{os.fspath(path)} is no array of NumPy ({error.problem})"
         raise RecipeError(f"{problem}; write one with numpy.save(path, array)") from error
-    if found.ndim != 2 or found.dtype.kind != "f":
+    if vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise RecipeError(f"{os.fspath(path)} must have one array of floating-point numbers, [words, width]")
-    if len(found) != num_words or not found.shape[1]:
+    if len(vectors) != num_words or not vectors.shape[1]:
         raise RecipeError(
-            f"{os.fspath(path)} has {list(found.shape)} numbers, and train.txt, dev.txt and test.txt have {num_words} "
-            "words; it needs a row for each word, in their order"
+            f"{os.fspath(path)} has {list(vectors.shape)} numbers, and train.txt, dev.txt and test.txt have "
+            f"{num_words} words; it needs a row for each word, in their order"
         )
     for begin in range(0, num_words, _ROWS_AT_ONCE):
-        is_finite = np.isfinite(found[begin : begin + _ROWS_AT_ONCE]).all(1)
+        is_finite = np.isfinite(vectors[begin : begin + _ROWS_AT_ONCE]).all(1)
         if not is_finite.all():
             raise RecipeError(f"row {begin + int(is_finite.argmin())} of {os.fspath(path)} is not finite")
-    return found
+    return vectors
 
 
 def _is_number(text: bytes) -> bool:

@@ -184,8 +184,8 @@ class Sentiment(WordClassification):
             files = self._files
             rows = [(row, files.words[word]) for row, word in enumerate(vocabulary.leaves) if word in files.words]
             if rows:
-                own, theirs = zip(*rows, strict=True)
-                vectors[list(own)] = torch.from_numpy(files.vectors[list(theirs)])
+                leaf_rows, vector_rows = zip(*rows, strict=True)
+                vectors[list(leaf_rows)] = torch.from_numpy(files.vectors[list(vector_rows)])
         WordVectors.put_into(network, vectors, tuned=self.tuned)
         return network
 
@@ -314,8 +314,8 @@ def _read_files(path: str, vectors: str | None, contextual: bool, lower: bool, c
         words = {forest.labels[number] for number in np.unique(_words(forest))}
         return _Files(forest, *read_word_vectors(vectors, words))
     is_word = forest.arity == 0
-    found = map_contextual_vectors(vectors, int(is_word.sum()))
-    return _Files(forest.with_vectors(found, np.where(is_word, np.cumsum(is_word) - 1, -1)), {}, found)
+    mapped = map_contextual_vectors(vectors, int(is_word.sum()))
+    return _Files(forest.with_vectors(mapped, np.where(is_word, np.cumsum(is_word) - 1, -1)), {}, mapped)
 
 
 class PhraseLogits(NamedTuple):

@@ -85,6 +85,11 @@ def score_pairs(
     chosen = {name: construction == name for name in dict.fromkeys(construction.tolist())}
     chosen["all"] = np.ones(len(pairs), bool)
     return [
-        ConstructionScore(name, int(own.sum()), float((margin[own] > 0).mean()), float(margin[own].mean()))
-        for name, own in chosen.items()
+        ConstructionScore(
+            name,
+            int(in_construction.sum()),
+            float((margin[in_construction] > 0).mean()),
+            float(margin[in_construction].mean()),
+        )
+        for name, in_construction in chosen.items()
     ]

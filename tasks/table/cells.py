@@ -59,11 +59,11 @@ def _is_number(cell: Any) -> bool:
 
 def classes_of(values: Iterable[Any]) -> tuple[ClassName, ...]:
     """Return the distinct classes among values, sorted: numbers if all values are numbers, else texts."""
-    found = [_plain_class(value) for value in values if value is not None]
-    is_truth = [isinstance(value, bool) for value in found]
-    if all(is_truth) or not (any(is_truth) or any(isinstance(value, str) for value in found)):
-        return tuple(sorted(set(found)))
-    return tuple(sorted(set(map(str, found))))
+    plain = [_plain_class(value) for value in values if value is not None]
+    is_truth = [isinstance(value, bool) for value in plain]
+    if all(is_truth) or not (any(is_truth) or any(isinstance(value, str) for value in plain)):
+        return tuple(sorted(set(plain)))
+    return tuple(sorted(set(map(str, plain))))
 
 
 def doubtful_class(classes: Iterable[ClassName], marks: frozenset[str] = MISSING_MARKS) -> tuple[ClassName, str] | None:
@@ -105,13 +105,13 @@ def class_numbers(classes: Sequence[ClassName], values: Iterable[Any], place: Ca
     values = list(values)
     check_cells(values, place)
     number = {class_key(name): place for place, name in enumerate(classes)}
-    found = []
+    numbers = []
     for row, value in enumerate(values):
         known = -1 if value is None else number.get(class_key(value))
         if known is None and not is_mark(value):
             raise RecipeError(f"{place(row)}: no class {shown(value)}; there are {quoted(number)}")
-        found.append(-1 if known is None else known)
-    return found
+        numbers.append(-1 if known is None else known)
+    return numbers
 
 
 def check_cells(values: Sequence[Any], place: Callable[[int], str]) -> None:

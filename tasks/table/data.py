@@ -93,19 +93,21 @@ class Table(NamedTuple):
         """
         values = list(values)
         check_cells(values, self.place if len(values) == len(self.rows) else lambda _: name)
-        found = classes_of(values)
-        doubt = doubtful_class(found, marks)
+        distinct = classes_of(values)
+        doubt = doubtful_class(distinct, marks)
         if doubt is not None:
             wrong, problem = doubt
             place = f"{self.place(values.index(wrong))}: " if len(values) == len(self.rows) and wrong in values else ""
             raise RecipeError(f"{place}{name} {wrong!r} {problem}, or name all classes with classes=[...]")
-        alike = {letters_of(one): one for one in found}
-        for one in found:
+        alike = {letters_of(one): one for one in distinct}
+        for one in distinct:
             if (other := alike[letters_of(one)]) != one:
                 _logger.warning("the classes %a and %a of %s differ only in case or look alike", one, other, name)
-        if len(found) > max(20, len(values) // 2):
-            _logger.warning("%s has %d classes in %d values; is it a column of classes?", name, len(found), len(values))
-        return found
+        if len(distinct) > max(20, len(values) // 2):
+            _logger.warning(
+                "%s has %d classes in %d values; is it a column of classes?", name, len(distinct), len(values)
+            )
+        return distinct
 
     def numbers(self, column: int, name: str) -> NDArray[np.float64]:
         """Return the numbers of a target column, float64 ``[rows]``; NaN for a missing one.
@@ -114,17 +116,17 @@ class Table(NamedTuple):
             RecipeError: a value that is no finite number.
         """
         values = self.targets[column]
-        found = np.full(len(values), np.nan)
+        numbers = np.full(len(values), np.nan)
         for number, value in enumerate(values):
             if value is None or is_mark(value, among_numbers=True):
                 continue
             try:
-                found[number] = float(value)
+                numbers[number] = float(value)
             except (TypeError, ValueError, OverflowError):
-                found[number] = math.inf
-            if not math.isfinite(found[number]):
+                numbers[number] = math.inf
+            if not math.isfinite(numbers[number]):
                 raise RecipeError(f"{self.place(number)}: {name} must be a finite number, not {shown(value)}")
-        return found
+        return numbers
 
 
 @dataclass

@@ -43,16 +43,16 @@ class TableNodes(TableTask):
     def _describe(self, table: Table) -> None:
         if len(self.target) != 1:
             raise RecipeError(f"the classes of the nodes are one column, not {len(self.target)}")
-        found = [name for names in self._lists(table) for name in names]
-        object.__setattr__(self, "classes", self.classes or table.classes(found, self.target[0], MISSING_WORDS))
+        all_names = [name for names in self._lists(table) for name in names]
+        object.__setattr__(self, "classes", self.classes or table.classes(all_names, self.target[0], MISSING_WORDS))
 
     def _lists(self, table: Table) -> list[list[Any]]:
         """Return the classes of the nodes of each row, None where one is not known."""
-        found = []
+        lists = []
         sizes = np.diff(table.forest.begin).tolist()
         for place, (cell, size) in enumerate(zip(table.targets[0], sizes, strict=True)):
             if cell is None:
-                found.append([None] * size)
+                lists.append([None] * size)
                 continue
             try:
                 names = json.loads(cell) if isinstance(cell, str) else list(cell)
@@ -64,8 +64,8 @@ class TableNodes(TableTask):
                 )
             if len(names) != size:
                 raise RecipeError(f"{table.place(place)}: {len(names)} classes for a tree of {size} nodes")
-            found.append(names)
-        return found
+            lists.append(names)
+        return lists
 
     @property
     def class_names(self) -> tuple[ClassName, ...]:
@@ -75,8 +75,8 @@ class TableNodes(TableTask):
         """Return the class of each node, ``[nodes]``; -1 if it is not known."""
         lists = self._lists(table)
         rows = np.repeat(np.arange(len(lists)), [len(names) for names in lists]).tolist()
-        each = (name for names in lists for name in names)
-        return np.array(class_numbers(self.classes, each, lambda node: table.place(rows[node])), np.int64)
+        in_order = (name for names in lists for name in names)
+        return np.array(class_numbers(self.classes, in_order, lambda node: table.place(rows[node])), np.int64)
 
     def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
         table = self._rows()
@@ -108,9 +108,9 @@ class TableNodes(TableTask):
 
     def kept(self, output: ModelOutput, batch: Any, targets: Mapping[str, Tensor]) -> list[Any]:
         """Return the number of the class of each node of each tree."""
-        found = output.outputs.argmax(1)
-        found = found.where(output.outputs.isfinite().all(1), _UNKNOWN).cpu().numpy()
-        return np.split(found, batch.forest.begin[1:-1])
+        classes = output.outputs.argmax(1)
+        classes = classes.where(output.outputs.isfinite().all(1), _UNKNOWN).cpu().numpy()
+        return np.split(classes, batch.forest.begin[1:-1])
 
     def validation_record(self, kept: list[Any], targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Return nothing: the classes of the nodes do not tell the loss."""
@@ -118,15 +118,15 @@ class TableNodes(TableTask):
 
     def scores(self, kept: list[Any], targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         """Return the share of nodes with the correct class, and of trees all of whose nodes have it, by height."""
-        label, found = targets["label"], np.concatenate(kept)
-        tree = np.repeat(np.arange(len(kept)), [len(each) for each in kept])
+        label, predicted = targets["label"], np.concatenate(kept)
+        tree = np.repeat(np.arange(len(kept)), [len(numbers) for numbers in kept])
         known = label != _UNKNOWN
-        wrong_trees = np.bincount(tree[known & (found != label)], minlength=len(kept)) > 0
+        wrong_trees = np.bincount(tree[known & (predicted != label)], minlength=len(kept)) > 0
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
             here = known & chosen[tree]
             return {
-                "node accuracy": float((found == label)[here].mean()),
+                "node accuracy": float((predicted == label)[here].mean()),
                 "tree accuracy": float(1 - wrong_trees[chosen].mean()),
             }
 
@@ -137,12 +137,12 @@ class TableNodes(TableTask):
     ) -> list[Answer]:
         """Return the list of the classes of the nodes of each tree, in post-order."""
         named = (*self.classes, None)  # the last one for an output that is no number
-        return [Answer([named[number] for number in each.tolist()], None) for each in kept]
+        return [Answer([named[number] for number in numbers.tolist()], None) for numbers in kept]
 
     def known_answers(self, examples: Examples) -> list[Any]:
         named = (*self.classes, None)  # the last one for a node of unknown class
-        each = np.split(examples.targets["label"], examples.forest.begin[1:-1])
+        by_tree = np.split(examples.targets["label"], examples.forest.begin[1:-1])
         return [
             [named[number] for number in numbers.tolist()] if known else None
-            for numbers, known in zip(each, examples.labelled.tolist(), strict=True)
+            for numbers, known in zip(by_tree, examples.labelled.tolist(), strict=True)
         ]

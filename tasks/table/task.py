@@ -170,8 +170,8 @@ class TableTask(Task):
         label = data.tree_data.get("label", np.full(shape, np.nan))
         label = label[:, None] if label.ndim == 1 else label
         if label.shape != shape or label.dtype.kind not in "iufb":
-            each = "a number" if shape[1] == 1 else f"{shape[1]} numbers"
-            raise RecipeError(f'labels (tree_data["label"]) must be {each} for each tree')
+            wanted = "a number" if shape[1] == 1 else f"{shape[1]} numbers"
+            raise RecipeError(f'labels (tree_data["label"]) must be {wanted} for each tree')
         return label.astype(np.float64)
 
 
@@ -236,9 +236,9 @@ class TableRegression(TableTask):
         if not len(numbers):
             return
         scale = numbers.std(0)
-        for name, found in (("mean", numbers.mean(0)), ("scale", np.where(scale > 0, scale, 1.0))):
+        for name, computed in (("mean", numbers.mean(0)), ("scale", np.where(scale > 0, scale, 1.0))):
             if not getattr(self, name):
-                object.__setattr__(self, name, tuple(found.tolist()))
+                object.__setattr__(self, name, tuple(computed.tolist()))
 
     def head(self, hidden_size: int) -> nn.Module:
         return RegressionHead(hidden_size, len(self.target), mean=self.mean, scale=self.scale)
@@ -250,20 +250,20 @@ class TableRegression(TableTask):
 
     def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         """Return RMSE, MAE and R^2 by group; means over the targets, and of several targets RMSE of each."""
-        found, right = kept.double().numpy(), targets["label"]
+        predicted, right = kept.double().numpy(), targets["label"]
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
-            error = found[chosen] - right[chosen]
+            error = predicted[chosen] - right[chosen]
             rmse = np.sqrt(np.square(error).mean(0))
             spread = right[chosen].var(0)
             explained = 1 - np.square(error).mean(0) / np.where(spread > 0, spread, np.nan)
             r2 = None if np.isnan(explained).any() else float(explained.mean())
-            each = {f"rmse {name}": float(value) for name, value in zip(self.target, rmse, strict=True)}
+            by_target = {f"rmse {name}": float(value) for name, value in zip(self.target, rmse, strict=True)}
             return {
                 "rmse": float(rmse.mean()),
                 "mae": float(np.abs(error).mean()),
                 "r2": r2,
-                **(each if len(each) > 1 else {}),
+                **(by_target if len(by_target) > 1 else {}),
             }
 
         return scores_by_group(group, metrics)
@@ -284,8 +284,8 @@ class TableRegression(TableTask):
 
     def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
         """Return the numbers, ``[examples]``, or ``[examples, targets]`` of several."""
-        found = kept.double().numpy()
-        return found[:, 0] if found.shape[1] == 1 else found
+        numbers = kept.double().numpy()
+        return numbers[:, 0] if numbers.shape[1] == 1 else numbers
 
 
 class TableLabels(TableTask):
@@ -313,14 +313,14 @@ class TableLabels(TableTask):
 
     def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         """Return the mean F1 of the labels, the share of examples with all labels correct, and F1 of each label."""
-        found, right = (kept > 0).numpy(), targets["label"] > 0
+        predicted, right = (kept > 0).numpy(), targets["label"] > 0
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
-            both = (found & right)[chosen].sum(0)
-            either = found[chosen].sum(0) + right[chosen].sum(0)
+            both = (predicted & right)[chosen].sum(0)
+            either = predicted[chosen].sum(0) + right[chosen].sum(0)
             f1 = np.where(either > 0, 2 * both / np.maximum(either, 1), 1.0)
-            each = {f"f1 {name}": float(value) for name, value in zip(self.target, f1, strict=True)}
-            return {"f1": float(f1.mean()), "accuracy": float((found == right)[chosen].all(1).mean()), **each}
+            by_label = {f"f1 {name}": float(value) for name, value in zip(self.target, f1, strict=True)}
+            return {"f1": float(f1.mean()), "accuracy": float((predicted == right)[chosen].all(1).mean()), **by_label}
 
         return scores_by_group(group, metrics)
 

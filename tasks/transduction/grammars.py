@@ -148,8 +148,8 @@ class Grammar:
                 lengths.append(first)
         if not weights:
             raise RecipeError(f"the grammar has no source of {size} symbols; ask for other lengths")
-        found = self._choices[left, size] = _Choices(list(accumulate(weights)), rules, lengths)
-        return found
+        choices = self._choices[left, size] = _Choices(list(accumulate(weights)), rules, lengths)
+        return choices
 
     def _weights(self, rule: Rule, size: int) -> NDArray[np.float64]:
         """Return the probability of a rule with ``size`` symbols, by the length of its first part: ``[size + 1]``."""
@@ -226,7 +226,7 @@ def priority_sort(length: int, alphabet: int, generator: np.random.Generator) ->
     """
     symbols = _symbols(length // 2, alphabet, generator)
     priorities = generator.integers(alphabet, size=len(symbols)).tolist()
-    source = [each for symbol, priority in zip(symbols, priorities, strict=True) for each in (symbol, f"p{priority}")]
+    source = [word for symbol, priority in zip(symbols, priorities, strict=True) for word in (symbol, f"p{priority}")]
     order = sorted(range(len(symbols)), key=lambda place: -priorities[place])
     return source, [symbols[place] for place in order[: -(-3 * len(symbols) // 4)]]
 

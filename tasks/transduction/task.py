@@ -23,13 +23,13 @@ from treemem.trees.vocabulary import Vocabulary
 
 def _networks() -> dict[str, NetworkConfig]:
     memory = {"hidden_size": 256, "memory_size": 256}
-    found = {
-        f"{cell}+{name}": NetworkConfig("SequenceToSequence", {**memory, **own, "memory": name})
-        for cell, own in (("LSTM", {}), ("GRU", {"cell": "GRU"}), ("RNN", {"cell": "RNN"}))
+    networks = {
+        f"{cell}+{name}": NetworkConfig("SequenceToSequence", {**memory, **options, "memory": name})
+        for cell, options in (("LSTM", {}), ("GRU", {"cell": "GRU"}), ("RNN", {"cell": "RNN"}))
         for name in ("stack", "queue", "deque", "superposition", "list", "register")
     }
     two = {"hidden_size": 256, "encoder": "separate"}
-    found |= {
+    networks |= {
         "two LSTMs": NetworkConfig("SequenceToSequence", two),
         "LSTM+attention": NetworkConfig("SequenceToSequence", {**two, "attention": "additive"}),
         "LSTM+pointer": NetworkConfig("SequenceToSequence", {**two, "attention": "additive", "output": "pointer"}),
@@ -40,7 +40,7 @@ def _networks() -> dict[str, NetworkConfig]:
         )
         for layers in (1, 2, 4, 8)
     }
-    return {**found, **deep}
+    return {**networks, **deep}
 
 
 @dataclass(frozen=True)

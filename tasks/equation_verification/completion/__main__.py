@@ -78,13 +78,15 @@ def _run(options: argparse.Namespace) -> None:
         equations = equations.spread(options.limit)
     begin = time.perf_counter()
     with progress_bar(len(equations), "completing", None) as bar:
-        found = complete(model, equations.forest, equations.blanks, candidates, seed=options.seed, advance=bar.update)
+        completion = complete(
+            model, equations.forest, equations.blanks, candidates, seed=options.seed, advance=bar.update
+        )
     seconds = time.perf_counter() - begin
     print(f"{len(equations)} equations in {seconds:.1f} s, {len(equations) / seconds:.1f} a second\n")
-    print("\n\n".join(f"rank: {name}\n\n{depth_table(found, name)}" for name in RANKS))
+    print("\n\n".join(f"rank: {name}\n\n{depth_table(completion, name)}" for name in RANKS))
     if options.output is not None:
         write_records(
-            options.output, _records(equations, found, candidates), format="jsonl", overwrite=options.overwrite
+            options.output, _records(equations, completion, candidates), format="jsonl", overwrite=options.overwrite
         )
 
 
@@ -99,24 +101,24 @@ def _equations(options: argparse.Namespace, candidates: Candidates) -> BlankedEq
     return blanked_test(forest, candidates, seed=options.seed)
 
 
-def depth_table(found: Completion, name: str) -> str:
+def depth_table(completion: Completion, name: str) -> str:
     """Return top-k accuracy in percent and the mean reciprocal rank by depth, as a Markdown table."""
     rows = [["depth", "equations", *(f"top {most}" for most in SHOWN), "MRR"]]
-    for score in found.scores(name):
+    for score in completion.scores(name):
         accuracy = [f"{100 * score.top[most - 1]:.2f}" for most in SHOWN]
         rows.append([str(score.group), str(score.equations), *accuracy, f"{score.mrr:.4f}"])
     return markdown_table(rows)
 
 
-def _records(equations: BlankedEquations, found: Completion, candidates: Candidates) -> Iterator[dict[str, Any]]:
+def _records(equations: BlankedEquations, completion: Completion, candidates: Candidates) -> Iterator[dict[str, Any]]:
     original = equations.blanks.original.tolist()
     for number, identity in enumerate(equations.ids):
-        ranks = {name: found.ranks[name][number].tolist() for name in RANKS}
+        ranks = {name: completion.ranks[name][number].tolist() for name in RANKS}
         yield {
             "id": identity,
-            "depth": int(found.depth[number]),
+            "depth": int(completion.depth[number]),
             "original": candidates.text(original[number]),
-            "best": candidates.text(int(found.best[number])),
+            "best": candidates.text(int(completion.best[number])),
             **{name: rank if name == "random_collapse" else rank[0] for name, rank in ranks.items()},
         }
 

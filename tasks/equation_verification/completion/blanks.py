@@ -195,8 +195,8 @@ def blank_out(equations: Forest, candidates: Candidates, *, seed: int = 0) -> Bl
 def blanked_test(equations: Forest, candidates: Candidates, *, seed: int = 0) -> BlankedEquations:
     """Return the true test equations of a generated data set with drawn blanks; ids are numbers of its equations."""
     chosen = np.flatnonzero((equations.tree_data["split"] == "test") & (equations.tree_data["label"] == 1))
-    found = blank_out(equations[chosen], candidates, seed=seed)
-    return replace(found, ids=chosen[found.ids].tolist())
+    blanked = blank_out(equations[chosen], candidates, seed=seed)
+    return replace(blanked, ids=chosen[blanked.ids].tolist())
 
 
 def read_blanked(source: str | os.PathLike[str], candidates: Candidates, *, seed: int = 0) -> BlankedEquations:

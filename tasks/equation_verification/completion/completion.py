@@ -149,15 +149,15 @@ def complete(
     if (blanks.original < 0).any():
         blank = int(np.argmin(blanks.original))
         raise RecipeError(f"the original of blank {blank} is not a candidate; use filling_scores for such blanks")
-    found: list[dict[str, NDArray[np.int64]]] = []
+    parts: list[dict[str, NDArray[np.int64]]] = []
     best: list[NDArray[np.int64]] = []
     done = 0
     for scores in filling_scores(model, equations, blanks, candidates, engine=engine, rows_at_once=rows_at_once):
         original = blanks.original[done : done + len(scores)]
-        found.append(rank_candidates(scores, original, candidates.value_class, draws=draws, random=random))
+        parts.append(rank_candidates(scores, original, candidates.value_class, draws=draws, random=random))
         best.append(scores.argmax(1))
         done += len(scores)
         advance(len(scores))
-    ranks = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+    ranks = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     depth = equations.height()[equations.begin[blanks.tree + 1] - 1]
     return Completion(depth, np.concatenate(best), ranks)

@@ -129,7 +129,7 @@ class Fillings:
         """Return the paths from some blanks, nodes of the index's forest, to the roots of their sides."""
         forest = self._index.forest
         top = np.full(len(blank), -1)
-        found = [np.empty((4, 0), np.int64)]
+        paths = [np.empty((4, 0), np.int64)]
         going, below, level = np.arange(len(blank)), blank, np.full(len(blank), self._candidate_height)
         num_found = 0
         while len(going):
@@ -137,11 +137,11 @@ class Fillings:
             inside = above >= 0
             going, below, level, above = going[inside], below[inside], level[inside], above[inside]
             level = np.maximum(level + 1, forest.height()[above])
-            found.append(np.stack([above, self._position[below], top[going], level]))
+            paths.append(np.stack([above, self._position[below], top[going], level]))
             top[going] = np.arange(num_found, num_found + len(going))
             num_found += len(going)
             below = above
-        node, position, lower, level = np.concatenate(found, axis=1)
+        node, position, lower, level = np.concatenate(paths, axis=1)
         return _Paths(node, position, lower, level, top)
 
     def _put_path_children(
@@ -204,5 +204,5 @@ def _lay_out(level: Integers, arity: Integers, kind: Integers, symbol: Integers,
     row_arity = np.repeat(arity[order], size[order])
     segment = order[run_starts(key[order])]
     levels = make_levels(len(row_arity), begin[segment], level[segment], row_arity, kind[segment])
-    row_kind, row_symbol = (np.repeat(each[order], size[order]) for each in (kind, symbol))
+    row_kind, row_symbol = (np.repeat(array[order], size[order]) for array in (kind, symbol))
     return _Rows(begin, row_arity, row_kind, row_symbol, np.cumsum(row_arity) - row_arity, levels)

@@ -51,15 +51,15 @@ def completion_records(
                 continue
             model = recorded_model(done.folder, record)
             with progress_bar(len(blanked), record["run"], None) as bar, torch_threads(1):
-                found = complete(model, blanked.forest, blanked.blanks, candidates, advance=bar.update)
+                completion = complete(model, blanked.forest, blanked.blanks, candidates, advance=bar.update)
             ranks = {"class": commonest_first(blanked.blanks.original, candidates.value_class)}
-            constant = Completion(found.depth, found.best, ranks)
+            constant = Completion(completion.depth, completion.best, ranks)
             yield {
                 "run": record["run"],
                 "network": network,
                 "seed": record["training"]["seed"],
                 "set": file or "generated",
                 "hash": blanked.digest,
-                "scores": {rank: [asdict(score) for score in found.scores(rank)] for rank in found.ranks},
+                "scores": {rank: [asdict(score) for score in completion.scores(rank)] for rank in completion.ranks},
                 "constant": [asdict(score) for score in constant.scores("class")],
             }

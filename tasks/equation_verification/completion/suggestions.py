@@ -86,14 +86,14 @@ def best_fillings(
     checked_count("top", top)
     candidates = candidates or make_candidates()
     same = candidates.value_class if collapse else candidates.reading
-    found = []
+    fillings = []
     for batch in filling_scores(model, equations, blanks, candidates, engine=engine):
         for scores in batch:
             order = np.argsort(-scores, kind="stable")
             _, first = np.unique(same[order], return_index=True)
             best = order[np.sort(first)[:top]]
-            found.append([_filling(candidates, candidate, float(scores[candidate])) for candidate in best.tolist()])
-    return found
+            fillings.append([_filling(candidates, candidate, float(scores[candidate])) for candidate in best.tolist()])
+    return fillings
 
 
 def _filling(candidates: Candidates, candidate: int, score: float) -> Filling:

@@ -107,14 +107,14 @@ class ExpressionTable:
 
     def subexpressions(self, expressions: Iterable[int]) -> list[int]:
         """Return the distinct subexpressions of ``expressions``, themselves included, ascending."""
-        found = set(expressions)
-        stack = list(found)
+        distinct = set(expressions)
+        stack = list(distinct)
         while stack:
             for child in self.children[stack.pop()]:
-                if child not in found:
-                    found.add(child)
+                if child not in distinct:
+                    distinct.add(child)
                     stack.append(child)
-        return sorted(found)
+        return sorted(distinct)
 
     def postorder(self, expression: int) -> list[int]:
         """Return the numbers of all nodes of the tree in post-order."""

@@ -66,8 +66,8 @@ class Values(NamedTuple):
         magnitude = np.abs(value)
         outside = ~np.isfinite(value) | (magnitude > LARGEST) | ((magnitude < _SMALLEST) & (value != 0))
         doubtful = ~(self.error < 1e-3 * (1 + magnitude))
-        found = np.where(outside, UNDEFINED, np.where(doubtful, DOUBTFUL, USABLE))
-        status = np.where(self.status == USABLE, found, self.status)
+        range_status = np.where(outside, UNDEFINED, np.where(doubtful, DOUBTFUL, USABLE))
+        status = np.where(self.status == USABLE, range_status, self.status)
         value[outside] = 1.0
         return Values(value, np.where(outside, 0.0, self.error), status.astype(np.int8))
 

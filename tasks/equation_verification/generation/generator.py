@@ -81,7 +81,7 @@ def make_shard(seed: str, published: Mapping[int, int], textbook: int) -> Forest
     records: list[_Record] = []
 
     by_depth = published_equations(table, rng, published, keys, held_out())
-    true = [equation for found in by_depth.values() for equation in found]
+    true = [equation for equations in by_depth.values() for equation in equations]
     records += [(equation, 1, -1) for equation in true]
     records += _published_false(table, walks, true, keys, rng)
 
@@ -146,16 +146,16 @@ def _verified(
 ) -> list[int]:
     """Return ``count`` of the equations that ``candidate`` draws whose verdict is ``wanted``, or fewer."""
     heldout = held_out()
-    found: list[int] = []
+    verified: list[int] = []
     for _ in range(_ROUNDS):
-        if len(found) >= count:
+        if len(verified) >= count:
             break
-        candidates = [candidate() for _ in range(int(1.4 * (count - len(found))) + 64)]
+        candidates = [candidate() for _ in range(int(1.4 * (count - len(verified))) + 64)]
         fresh = _new(table, candidates, keys)
         verdicts = verify(table, fresh, _LEAST_DIFFERENT, branches=True).tolist()
         correct = [equation for equation, verdict in zip(fresh, verdicts, strict=True) if verdict == wanted]
-        found += [equation for equation in correct if not heldout.has(table, equation)]
-    return found[:count]
+        verified += [equation for equation in correct if not heldout.has(table, equation)]
+    return verified[:count]
 
 
 def _new(table: ExpressionTable, candidates: Sequence[int], keys: set[tuple[int, int]]) -> list[int]:
@@ -185,7 +185,7 @@ def _false_equations(
     by_depth: dict[int, list[int]] = {}
     for equation in sources:
         by_depth.setdefault(table.height[equation], []).append(equation)
-    found: list[_Record] = []
+    records: list[_Record] = []
     for _ in range(_ROUNDS):
         if not +missing:
             break
@@ -200,9 +200,9 @@ def _false_equations(
         for (equation, kind), verdict in zip(candidates, verdicts.tolist(), strict=True):
             depth = table.height[equation]
             if verdict == FALSE and missing[depth] > 0 and not heldout.has(table, equation):
-                found.append((equation, 0, kind))
+                records.append((equation, 0, kind))
                 missing[depth] -= 1
-    return found
+    return records
 
 
 def _forest_of(table: ExpressionTable, records: Sequence[_Record], rng: random.Random) -> Forest:
@@ -221,11 +221,11 @@ def _digests(table: ExpressionTable, equations: Sequence[int]) -> NDArray[np.int
     known: dict[int, bytes] = {}
 
     def digest(node: int) -> bytes:
-        found = known.get(node)
-        if found is None:
+        hashed = known.get(node)
+        if hashed is None:
             below = b"".join(digest(child) for child in table.children[node])
-            found = known[node] = hashlib.blake2b(table.label[node].encode() + below, digest_size=8).digest()
-        return found
+            hashed = known[node] = hashlib.blake2b(table.label[node].encode() + below, digest_size=8).digest()
+        return hashed
 
     def of_equation(equation: int) -> bytes:
         left, right = table.children[equation]
@@ -314,7 +314,7 @@ def _generated(
             for made in _made(_shards(size - len(places), name, max_depth, len(forests)), processes):
                 forests.append(made)
                 bar.update(min(len(made), size - bar.n))
-            places = _new_places(np.concatenate([each.tree_data["digest"] for each in forests]), known)
+            places = _new_places(np.concatenate([forest.tree_data["digest"] for forest in forests]), known)
             if len(places) >= size:
                 break
     forest = Forest.concatenate(forests)

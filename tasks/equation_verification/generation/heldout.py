@@ -28,7 +28,7 @@ class HeldOut:
 
     def __init__(self) -> None:
         table = ExpressionTable()
-        equations = [table.from_tree(parse_equation(each.equation)) for each in textbook_equations("heldout")]
+        equations = [table.from_tree(parse_equation(entry.equation)) for entry in textbook_equations("heldout")]
         self._sizes = {table.size[equation] for equation in equations}
         self._counts = {_counts(table, equation) for equation in equations}
         self._forms = {form for equation in equations for form in _forms(table, equation)}
@@ -87,11 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     table, known = ExpressionTable(), held_out()
     equations = table.from_forest(forest)
-    found = [tree for tree, equation in enumerate(equations) if known.has(table, equation)]
-    for tree in found[:20]:
+    overlap = [tree for tree, equation in enumerate(equations) if known.has(table, equation)]
+    for tree in overlap[:20]:
         print(f"held out: {format_equation(forest[tree])}")
-    print(f"{len(found)} of {len(forest)} equations are held out")
-    return 1 if found else 0
+    print(f"{len(overlap)} of {len(forest)} equations are held out")
+    return 1 if overlap else 0
 
 
 if __name__ == "__main__":

@@ -131,10 +131,10 @@ class _LabelsByArity:
                     arity = len(table.children[node])
                     counts[arity][label] = counts[arity].get(label, 0.0) + 1
         self._labels, self._sums = {}, {}
-        for arity, found in counts.items():
-            floor = max(1.0, _LABEL_FLOOR * sum(found.values()) / len(found))
-            self._labels[arity] = list(found)
-            self._sums[arity] = list(accumulate(count + floor for count in found.values()))
+        for arity, label_counts in counts.items():
+            floor = max(1.0, _LABEL_FLOOR * sum(label_counts.values()) / len(label_counts))
+            self._labels[arity] = list(label_counts)
+            self._sums[arity] = list(accumulate(count + floor for count in label_counts.values()))
 
     def draw(self, arity: int, rng: random.Random, other_than: str = "") -> str:
         """Return a label of this arity that is not ``other_than``."""

@@ -56,18 +56,18 @@ def generate_numeric(size: int = 2000, *, seed: int = 0) -> Forest:
         (Equality Number=-1.25 (sin Number=-1.7))
     """
     rng = random.Random(f"numeric {seed}")
-    found: dict[str, tuple[Tree, Decimal, int]] = {}
+    equations: dict[str, tuple[Tree, Decimal, int]] = {}
     for kind, stream in enumerate((_function_values(rng), _arithmetic(rng), _decimal_expansions(rng))):
-        enough = len(found) + (size * (kind + 1)) // len(KINDS) - (size * kind) // len(KINDS)
+        enough = len(equations) + (size * (kind + 1)) // len(KINDS) - (size * kind) // len(KINDS)
         misses = 0
-        while len(found) < enough and misses < _PATIENCE:
+        while len(equations) < enough and misses < _PATIENCE:
             expression, value = next(stream)
             form = _canonical(Tree(EQUALITY, [expression, _leaf(value)]))
-            misses = misses + 1 if form in found else 0
-            found.setdefault(form, (expression, value, kind))
-    if len(found) < size:
-        _LOG.warning("there are only %d of %d numeric equations", len(found), size)
-    order = sorted(found.values(), key=lambda each: rng.random())
+            misses = misses + 1 if form in equations else 0
+            equations.setdefault(form, (expression, value, kind))
+    if len(equations) < size:
+        _LOG.warning("there are only %d of %d numeric equations", len(equations), size)
+    order = sorted(equations.values(), key=lambda _: rng.random())
     held_out = int(VALIDATION_SHARE * len(order) + 0.5)
     split = np.full(len(order), "train", dtype="<U10")
     split[:held_out], split[held_out : 2 * held_out] = "validation", "test"

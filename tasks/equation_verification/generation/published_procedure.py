@@ -158,19 +158,19 @@ def published_equations(
         taken: canonical forms of the equations that must not be made; those of new equations are added.
         heldout: equations that must not be made.
     """
-    found: dict[int, list[int]] = {depth: [] for depth in quota}
+    by_depth: dict[int, list[int]] = {depth: [] for depth in quota}
     in_vain = 0
 
     def add(equation: int) -> bool:
         depth = table.height[equation]
         left, right = table.children[equation]
-        if len(found.get(depth, ())) >= quota.get(depth, 0) or (left == right and depth > 1):
+        if len(by_depth.get(depth, ())) >= quota.get(depth, 0) or (left == right and depth > 1):
             return False
         key = table.canonical_equation(equation)
         if key in taken or heldout.has(table, equation):
             return False
         taken.add(key)
-        found[depth].append(equation)
+        by_depth[depth].append(equation)
         return True
 
     while True:
@@ -178,13 +178,13 @@ def published_equations(
         population.grow_to(_SIZES[int(rng.random() * len(_SIZES))])
         new = [add(equation) for equation in rng.sample(population.found, len(population.found))]
         in_vain = 0 if any(new) else in_vain + 1
-        missing = any(len(found[depth]) < count for depth, count in quota.items() if depth <= _DEEPEST_FOUND)
+        missing = any(len(by_depth[depth]) < count for depth, count in quota.items() if depth <= _DEEPEST_FOUND)
         if in_vain == 3 or not missing:
             break
-    deep = {depth: count - len(found[depth]) for depth, count in quota.items() if depth > _DEEPEST_FOUND}
+    deep = {depth: count - len(by_depth[depth]) for depth, count in quota.items() if depth > _DEEPEST_FOUND}
     for depth, equations in _deepened_equations([population], deep, taken, heldout, rng).items():
-        found[depth] += equations
-    return found
+        by_depth[depth] += equations
+    return by_depth
 
 
 def deep_equations(
@@ -205,13 +205,13 @@ def _deepened_equations(
     rng: random.Random,
 ) -> dict[int, list[int]]:
     """Return as many equations of each depth as wanted, each made by steps from one of a population."""
-    found: dict[int, list[int]] = {depth: [] for depth in quota}
+    by_depth: dict[int, list[int]] = {depth: [] for depth in quota}
     for depth, count in sorted(quota.items()):
         for _ in range(_DEEPENING_ROUNDS):
-            if len(found[depth]) >= count:
+            if len(by_depth[depth]) >= count:
                 break
             fresh = []
-            for _ in range(count - len(found[depth]) + 8):
+            for _ in range(count - len(by_depth[depth]) + 8):
                 population = populations[int(rng.random() * len(populations))]
                 start = population.found[int(rng.random() * len(population.found))]
                 equation = _deepened(population.rules, start, depth, rng)
@@ -220,9 +220,9 @@ def _deepened_equations(
                     fresh.append(equation)
             verdicts = verify(populations[0].table, fresh).tolist()
             true = [equation for equation, verdict in zip(fresh, verdicts, strict=True) if verdict == TRUE]
-            found[depth] += [each for each in true if not heldout.has(populations[0].table, each)]
-        del found[depth][count:]
-    return found
+            by_depth[depth] += [equation for equation in true if not heldout.has(populations[0].table, equation)]
+        del by_depth[depth][count:]
+    return by_depth
 
 
 def _deepened(rules: RuleBook, equation: int, depth: int, rng: random.Random) -> int | None:
@@ -259,7 +259,7 @@ def _deepening_step(rules: RuleBook, equation: int, rng: random.Random) -> int:
 
 def _deepest_path(table: ExpressionTable, equation: int, rng: random.Random) -> list[int]:
     """Return the places in preorder of the nodes on a longest path, without the root."""
-    node, position, found = equation, 0, []
+    node, position, path = equation, 0, []
     while table.children[node]:
         deepest = max(table.height[child] for child in table.children[node])
         candidates, begin = [], position + 1
@@ -268,5 +268,5 @@ def _deepest_path(table: ExpressionTable, equation: int, rng: random.Random) -> 
                 candidates.append((child, begin))
             begin += table.size[child]
         node, position = candidates[int(rng.random() * len(candidates))]
-        found.append(position)
-    return found
+        path.append(position)
+    return path

@@ -82,11 +82,11 @@ class RuleBook:
         else:
             first, last = table.label[children[0]], table.label[children[1]]
             keys = ((root, first, last), (root, first, _ANY), (root, _ANY, last), (root, _ANY, _ANY))
-        found = [rules[key] for key in keys if key in rules]
-        total = sum(map(len, found))
+        matching = [rules[key] for key in keys if key in rules]
+        total = sum(map(len, matching))
         for _ in range(min(total, _TRIES)):
             place = int(rng.random() * total)
-            for part in found:
+            for part in matching:
                 if place < len(part):
                     break
                 place -= len(part)

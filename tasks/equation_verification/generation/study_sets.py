@@ -50,9 +50,9 @@ def deep_published(equations: Forest, per_depth: int, depths: Sequence[int], see
 
 def textbook(equations: Forest, half: str) -> Forest:
     """Return the textbook equations of ``half``; ``equations`` have no effect."""
-    found = textbook_equations(half)
-    forest = Forest.from_trees([parse_equation(each.equation) for each in found])
-    return forest.with_data(tree_data={"label": np.array([each.is_true for each in found], np.int8)})
+    entries = textbook_equations(half)
+    forest = Forest.from_trees([parse_equation(entry.equation) for entry in entries])
+    return forest.with_data(tree_data={"label": np.array([entry.is_true for entry in entries], np.int8)})
 
 
 def labelled(path: Path, holds: str | None = None) -> Forest:

@@ -45,8 +45,8 @@ class TextbookWalks:
         self.table = table
         self._rng = rng
         development = textbook_equations("development")
-        self._identities = [self._equation(each.equation) for each in development if each.is_true]
-        self._mistakes = [self._equation(each.equation) for each in development if not each.is_true]
+        self._identities = [self._equation(entry.equation) for entry in development if entry.is_true]
+        self._mistakes = [self._equation(entry.equation) for entry in development if not entry.is_true]
         self._axioms = [self._equation(text) for text in IDENTITIES]
         self._substitutes = [table.from_tree(parse_expression(text, variables="indexed")) for text in _SUBSTITUTES]
         self._others = [table.make(VARIABLES[index]) for index in range(4)]

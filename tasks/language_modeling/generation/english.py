@@ -129,7 +129,7 @@ def _symbol(part: str) -> str:
 def _lexicon(words: int) -> Rules:
     """Return the rules of words."""
     stems = _stems(words)
-    found: dict[str, list[str]] = {
+    words_of_symbol: dict[str, list[str]] = {
         "N[m]": stems["m"],
         "N[f]": stems["f"],
         "N[p]": [_plural(noun) for pair in itertools.zip_longest(stems["m"], stems["f"]) for noun in pair if noun],
@@ -137,12 +137,13 @@ def _lexicon(words: int) -> Rules:
         "Adv": stems["Adv"],
     }
     for sort in ("VI", "VT", "VS"):
-        found[f"{sort}[s]"] = stems[sort]
-        found[f"{sort}[p]"] = [_without_s(verb) for verb in stems[sort]]
-    found.update({symbol: line.split() for symbol, line in _FUNCTION_WORDS.items()})
-    found.update({f"Self[{x}]": [word] for x, word in _REFLEXIVES.items()})
+        words_of_symbol[f"{sort}[s]"] = stems[sort]
+        words_of_symbol[f"{sort}[p]"] = [_without_s(verb) for verb in stems[sort]]
+    words_of_symbol.update({symbol: line.split() for symbol, line in _FUNCTION_WORDS.items()})
+    words_of_symbol.update({f"Self[{x}]": [word] for x, word in _REFLEXIVES.items()})
     return {
-        symbol: [(1 / (rank + 3), (word,)) for rank, word in enumerate(members)] for symbol, members in found.items()
+        symbol: [(1 / (rank + 3), (word,)) for rank, word in enumerate(members)]
+        for symbol, members in words_of_symbol.items()
     }
 
 
@@ -236,15 +237,15 @@ def minimal_pairs(grammar: Grammar, count: int, seed: int = 0) -> list[MinimalPa
         (3, True)
     """
     generator = np.random.default_rng(seed)
-    found: dict[MinimalPair, None] = {}
+    pairs: dict[MinimalPair, None] = {}
     for construction, template in _TEMPLATES.items():
-        own: dict[MinimalPair, None] = {}
+        of_construction: dict[MinimalPair, None] = {}
         for _ in range(20 * count):
-            own.setdefault(_pair(grammar, construction, template.split(), generator))
-            if len(own) == count:
+            of_construction.setdefault(_pair(grammar, construction, template.split(), generator))
+            if len(of_construction) == count:
                 break
-        found.update(own)
-    return list(found)
+        pairs.update(of_construction)
+    return list(pairs)
 
 
 def _pair(grammar: Grammar, construction: str, template: Sequence[str], generator: np.random.Generator) -> MinimalPair:

@@ -50,10 +50,10 @@ def find_set(name: str, training: ListOpsDistribution) -> ListOpsDistribution:
     words = NAMED_SETS.get(name, name).split()
     changes: dict[str, Any] = {}
     for word, value in zip(words[0::2], words[1::2], strict=False):
-        found = _RANGE.fullmatch(value)
-        if word in ("length", "depth") and found:
-            changes[f"min_{word}"], changes[f"max_{word}"] = int(found[1]), int(found[2] or found[1])
-        elif word == "arguments" and found and not found[2]:
+        bounds = _RANGE.fullmatch(value)
+        if word in ("length", "depth") and bounds:
+            changes[f"min_{word}"], changes[f"max_{word}"] = int(bounds[1]), int(bounds[2] or bounds[1])
+        elif word == "arguments" and bounds and not bounds[2]:
             changes["max_arguments"] = int(value)
         elif word == "probability" and re.fullmatch(r"[01]|[01]?\.[0-9]+", value):
             changes["list_probability"] = float(value)

@@ -217,26 +217,26 @@ def draw_distinct(
     """
     sampler = Sampler(distribution)
     parts: list[Expressions] = []
-    found = drawn = barren = 0
-    while found < count:
-        draws_for_one = min(max(1.2, drawn / max(1, found)), 20.0)
+    accepted = drawn = barren = 0
+    while accepted < count:
+        draws_for_one = min(max(1.2, drawn / max(1, accepted)), 20.0)
         most = max(100, int(_MOST_TOKENS_AT_ONCE / sampler.mean_length))
-        batch = min(int((count - found) * draws_for_one) + 100, most)
+        batch = min(int((count - accepted) * draws_for_one) + 100, most)
         expressions = sampler.draw(batch, random)
         is_deep_enough = expressions.depth() >= distribution.min_depth
         chosen: list[int] = []
         for index, key in enumerate(expressions.spellings()):
-            if is_deep_enough[index] and key not in seen and found + len(chosen) < count:
+            if is_deep_enough[index] and key not in seen and accepted + len(chosen) < count:
                 seen.add(key)
                 chosen.append(index)
         parts.append(expressions.chosen(np.array(chosen, np.int64)))
-        found, drawn = found + len(chosen), drawn + batch
+        accepted, drawn = accepted + len(chosen), drawn + batch
         barren = 0 if len(chosen) * _RAREST > batch else barren + batch
         if barren > _BARREN_DRAWS:
             break
-    if found < (count if least is None else least):
+    if accepted < (count if least is None else least):
         raise RecipeError(
             f"{count if least is None else least} different expressions were asked for, and {drawn} draws gave "
-            f"{found}; ask for fewer, or for lengths and depths that are less rare in {distribution}"
+            f"{accepted}; ask for fewer, or for lengths and depths that are less rare in {distribution}"
         )
     return join(parts)

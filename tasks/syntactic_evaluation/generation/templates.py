@@ -50,8 +50,8 @@ def template_pairs(file: str | None = None, *, stop: bool = False) -> list[Minim
     return [
         pair
         for templates in (files.values() if file is None else [files[file]])
-        for construction, own in templates.items()
-        for template in own
+        for construction, of_construction in templates.items()
+        for template in of_construction
         for sentences in _sentences([*template.split(), *(["."] if stop else [])], sorts)
         for pair in compared(construction, sentences)
     ]
