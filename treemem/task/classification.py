@@ -83,7 +83,8 @@ class ClassificationTask(Task):
             GraphError: a tree is no example.
         """
         forest, known = self.separated(data)
-        meaning = f"numbers of the {self.num_classes} classes, from 0, or -1 (unknown), one for each example"
+        classes = "1 (yes), 0 (no)" if self.class_names is None else f"the number of a class below {self.num_classes}"
+        meaning = f"{classes} or -1 (unknown) for each example"
         count = len(forest) // self.trees_per_example
         label = label_numbers(known.get("label"), count, self.num_classes, meaning)
         group, difficulty = self.groups(forest, known)
