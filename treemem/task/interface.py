@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from abc import ABC, abstractmethod
@@ -97,7 +98,8 @@ class Task(ABC):
         cls.networks = NetworkTable(cls.networks)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        with contextlib.suppress(NameError):  # of types that only a type checker imports
+            check_fields(self)
 
     @property
     def options(self) -> dict[str, Any]:
