@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from golden import learned_tree_files, sequence_files, stack_tree_files
+from golden import learned_tree_files, newer_network_files, sequence_files, stack_tree_files
 
 FOLDER = Path(__file__).parent
 SUFFIXES = (".npz", ".json")
-SORTS = {"stack_trees": stack_tree_files, "sequence": sequence_files, "learned_trees": learned_tree_files}
+SORTS = {
+    "stack_trees": stack_tree_files,
+    "sequence": sequence_files,
+    "learned_trees": learned_tree_files,
+    "newer_networks": newer_network_files,
+}
 
 STACK_TREES = (
     "tree_lstm", "tree_lstm_stack", "tree_lstm_stack_normalize", "tree_lstm_stack_normalize_noop",
@@ -55,5 +60,6 @@ def test_no_file_that_comes_along_is_missing_or_without_a_check() -> None:
         *(f"stack_trees/{network}_{sort}.npz" for network, sort in sorts),
         *(f"sequence/{name}" for name in (*sequence_files.CHECKS, *sequence_files.TREE_CHECKS)),
         *(f"learned_trees/{name}" for name in learned_tree_files.CHECKS),
+        *(f"newer_networks/{name}" for name in newer_network_files.CHECKS),
     }
     assert [path for path in found if not has_check(path)] == []

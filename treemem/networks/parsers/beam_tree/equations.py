@@ -50,12 +50,14 @@ class Beam(NamedTuple):
         total: the log probability of its choices.
         joins: the token at which the right child of each composition begins, in order.
         begins: the first token of each node.
+        start: which of the first beams it comes from.
     """
 
     nodes: torch.Tensor
     total: torch.Tensor
     joins: list[int]
     begins: list[int]
+    start: int = 0
 
 
 class _Candidate(NamedTuple):
@@ -66,20 +68,19 @@ class _Candidate(NamedTuple):
 
 
 def naive_beams(
-    leaves: torch.Tensor, weights: BeamTreeWeights, beam_size: int, *, soft: bool, noise: Noise | None, dropout: float
+    beams: list[Beam], weights: BeamTreeWeights, beam_size: int, *, soft: bool, noise: Noise | None, dropout: float
 ) -> list[Beam]:
     """Return the beams at the end of one sequence.
 
     Args:
-        leaves: ``[tokens, hidden_size]``, at least one.
+        beams: those of the beginning, at most ``beam_size``, of as many nodes each.
         weights: of cell and score.
         beam_size: number of beams.
         soft: whether the last beam is a mean of the rest (OneSoft).
         noise: of both choices; of a soft beam's, of the first one.
         dropout: of the hidden layer of the cell.
     """
-    beams = [Beam(leaves, leaves.new_zeros(()), [], list(range(len(leaves))))]
-    for num_pairs in range(len(leaves) - 1, 0, -1):
+    for num_pairs in range(len(beams[0].nodes) - 1, 0, -1):
         drawn = noise((1, len(beams), num_pairs))[0] if noise is not None and num_pairs > 1 else None
         candidates: list[_Candidate] = []
         for number, beam in enumerate(beams):
@@ -110,7 +111,8 @@ def _composed(candidate: _Candidate) -> Beam:
     beam, place = candidate.beam, candidate.place
     parts = [beam.nodes[:place], candidate.composed[place : place + 1], beam.nodes[place + 2 :]]
     joins = [*beam.joins, beam.begins[place + 1]]
-    return Beam(torch.cat(parts), candidate.total, joins, beam.begins[: place + 1] + beam.begins[place + 2 :])
+    begins = beam.begins[: place + 1] + beam.begins[place + 2 :]
+    return Beam(torch.cat(parts), candidate.total, joins, begins, beam.start)
 
 
 def _mean_beam(candidates: list[_Candidate]) -> Beam:

@@ -27,12 +27,17 @@ from treemem.trees.vocabulary import Vocabulary
 TopK = Literal["plain", "onesoft"]
 
 
-class BeamOptions(JoiningOptions, total=False):
+class SearchOptions(JoiningOptions, total=False):
+    """The options of :class:`BeamTreeEncoder` without the number of beams."""
+
+    noise: bool
+    dropout: float
+
+
+class BeamOptions(SearchOptions, total=False):
     """The options of :class:`BeamTreeEncoder`."""
 
     beam_size: int
-    noise: bool
-    dropout: float
 
 
 class BeamTreeEncoder(JoiningEncoder):

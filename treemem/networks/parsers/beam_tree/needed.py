@@ -28,6 +28,7 @@ class Needed(NamedTuple):
         groups: the pairs of each beam in a step, int64 ``[groups, longest - 1]``; -1 is padding.
         lineage: the choices of each last beam, int64 ``[last beams, steps]``: places in the flat groups, and after
             their end if there was no choice.
+        origins: with which beam each last beam began, int64 ``[last beams]``, counted sequence by sequence.
         roots: the row of each last beam, int64 ``[sequences, beam_size]``; that of the first where there is none.
         beams: the last beam, int64 ``[sequences, beam_size]``; the number of last beams where there is none.
     """
@@ -39,11 +40,12 @@ class Needed(NamedTuple):
     composed: torch.Tensor
     groups: torch.Tensor
     lineage: torch.Tensor
+    origins: torch.Tensor
     roots: torch.Tensor
     beams: torch.Tensor
 
 
-def needed(result: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
+def needed(result: Search, lengths: torch.Tensor, num_starts: int, by_children: bool) -> Needed:
     """Return what the last beams of a search depend on.
 
     The host waits for the device once.
@@ -51,6 +53,7 @@ def needed(result: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
     Args:
         result: of the search.
         lengths: int64 ``[sequences]``, on the CPU.
+        num_starts: with how many beams the search of a sequence began.
         by_children: whether pairs are scored by their children.
     """
     parts = [tensor for step in result.steps for tensor in (step.pairs, step.parent, step.place)]
@@ -58,7 +61,7 @@ def needed(result: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
     children, all_pairs, roots, beam_numbers, *of_steps = _on_cpu([*parts[-4:], *parts[:-4]])
     steps: list[tuple[Integers, ...]] = list(zip(of_steps[0::3], of_steps[1::3], of_steps[2::3], strict=True))
     is_beam = beam_numbers.astype(bool)
-    groups, lineage = _groups(steps, lengths.numpy(), is_beam)
+    groups, lineage, origin = _groups(steps, lengths.numpy(), is_beam)
 
     num_leaves = len(result.states) - len(children)
     wanted = np.zeros(len(result.states), bool)
@@ -91,14 +94,15 @@ def needed(result: Search, lengths: torch.Tensor, by_children: bool) -> Needed:
     arrays = [
         *(leaves, compositions, row[all_pairs[pairs]]),
         row[num_leaves + pairs] if not by_children else np.zeros(0, np.int64),
-        *(number_of_pair[groups], lineage, row[np.where(is_beam, roots, roots[:, :1])], beams),
+        *(number_of_pair[groups], lineage, np.nonzero(is_beam)[0] * num_starts + origin),
+        *(row[np.where(is_beam, roots, roots[:, :1])], beams),
     ]
     tensors = to_device_together([torch.from_numpy(array) for array in arrays], result.states.device)
     return Needed(schedule.to(result.states.device), *tensors)
 
 
 def _groups(steps: list[tuple[Integers, ...]], lengths: Integers, is_beam: NDArray[np.bool_]) -> tuple[Integers, ...]:
-    """Return the groups, of the search's own pairs, and the lineage; see :class:`Needed`."""
+    """Return the groups, of the search's own pairs, the lineage and the first beam of each last one; see `Needed`."""
     longest = len(steps) + 1
     row, beam = np.nonzero(is_beam)
     lineage = np.full((len(row), len(steps)), -1)
@@ -129,7 +133,7 @@ def _groups(steps: list[tuple[Integers, ...]], lengths: Integers, is_beam: NDArr
         lineage[going, number] = np.where(group < 0, -1, flat)
         beam[going] = came
     all_groups = np.concatenate([np.zeros((0, max(longest - 1, 1)), np.int64), *groups])
-    return all_groups, np.where(lineage < 0, all_groups.size, lineage)
+    return all_groups, np.where(lineage < 0, all_groups.size, lineage), beam
 
 
 def _on_cpu(tensors: list[torch.Tensor]) -> list[Integers]:

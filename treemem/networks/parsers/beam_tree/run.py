@@ -14,7 +14,7 @@ from treemem.engines.sequence_engine import SequenceEngine, checked_engine
 from treemem.engines.sequence_lengths import LongestFirst, within
 from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.networks.gated_cell.levels import gated_levels
-from treemem.networks.parsers.beam_tree.equations import BeamTreeWeights, ChildrenScore, naive_beams
+from treemem.networks.parsers.beam_tree.equations import Beam, BeamTreeWeights, ChildrenScore, naive_beams
 from treemem.networks.parsers.beam_tree.needed import needed
 from treemem.networks.parsers.beam_tree.search import Search, search
 from treemem.networks.parsers.beam_tree.soft import soft_search
@@ -75,13 +75,13 @@ def beam_trees(
             leaves.new_zeros(len(lengths), leaves.shape[2]), leaves.new_zeros(leaves.shape[:2]) if trace else None
         )
     sorted_leaves = order.of(leaves)
-    arguments = sorted_leaves, order.lengths_there, order.sizes, weights, beam_size
+    arguments = sorted_leaves[:, None], order.lengths_there, order.sizes, weights, beam_size
     result = search(*arguments, noise=noise, dropout=dropout) if not soft else None
     if result is not None:
-        encoding = _encoding(result, sorted_leaves, order.lengths, weights)
+        roots, totals = last_beams(result, sorted_leaves[:, None], order.lengths, weights)
     else:
         roots, totals = soft_search(sorted_leaves, order.lengths, *arguments[2:], noise=noise, dropout=dropout)
-        encoding = (totals.softmax(1)[:, :, None] * roots).sum(1)
+    encoding = (totals.softmax(1)[:, :, None] * roots).sum(1)
     joined = None
     if trace:
         result = search(*arguments, noise=None, dropout=0.0) if result is None else result
@@ -89,24 +89,41 @@ def beam_trees(
     return BeamTrees(order.back(encoding), joined)
 
 
-def _encoding(result: Search, leaves: torch.Tensor, lengths: torch.Tensor, weights: BeamTreeWeights) -> torch.Tensor:
-    """Return the encodings; if they need gradients, what they depend on is computed again."""
-    tensors = [leaves, *weights.cell.hidden, *weights.cell.gates, *weights.cell.norm]
-    by_children = isinstance(weights.score, ChildrenScore)
-    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *_of_score(weights)))):
-        return (result.totals.softmax(1)[:, :, None] * result.states[result.roots]).sum(1)
-    plan = needed(result, lengths, by_children)
+def last_beams(
+    result: Search,
+    leaves: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: BeamTreeWeights,
+    starts: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the roots of the last beams and their log probabilities, with gradients where they are needed.
+
+    What has gradients is computed again, and only what the last beams depend on.
+
+    Args:
+        result: of the search.
+        leaves, weights, starts: what it was given.
+        lengths: int64 ``[sequences]``, on the CPU.
+
+    Returns:
+        ``[sequences, beam_size, hidden_size]`` and ``[sequences, beam_size]``, minus infinity where there is no beam.
+    """
+    tensors = [leaves, *weights.cell.hidden, *weights.cell.gates, *weights.cell.norm, *_of_score(weights)]
+    tensors += [] if starts is None else [starts]
+    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        return result.states[result.roots], result.totals
+    plan = needed(result, lengths, leaves.shape[1], isinstance(weights.score, ChildrenScore))
     keep = None if result.keep is None else result.keep.index_select(0, plan.compositions)
-    states = gated_levels(leaves.flatten(0, 1).index_select(0, plan.leaves), plan.schedule, weights.cell, keep)
+    states = gated_levels(leaves.flatten(0, 2).index_select(0, plan.leaves), plan.schedule, weights.cell, keep)
     if isinstance(weights.score, ChildrenScore):
         scores = weights.score.of(states.index_select(0, plan.pairs.flatten()).unflatten(0, (-1, 2)))
     else:
         scores = linear(states.index_select(0, plan.composed), weights.score).squeeze(1)
     absent = scores.new_full((1,), -torch.inf)
     grouped = torch.cat([scores, absent])[plan.groups]  # -1 is the absent one
-    chosen = functional.pad(grouped.log_softmax(1).flatten(), (0, 1))[plan.lineage]
-    totals = torch.cat([chosen.sum(1), absent])[plan.beams]
-    return (totals.softmax(1)[:, :, None] * states[plan.roots]).sum(1)
+    chosen = functional.pad(grouped.log_softmax(1).flatten(), (0, 1))[plan.lineage].sum(1)
+    total = chosen if starts is None else chosen + starts.flatten().index_select(0, plan.origins)
+    return states[plan.roots], torch.cat([total, absent])[plan.beams]
 
 
 def _of_score(weights: BeamTreeWeights) -> tuple[torch.Tensor, ...]:
@@ -114,17 +131,33 @@ def _of_score(weights: BeamTreeWeights) -> tuple[torch.Tensor, ...]:
     return (*score.hidden, *score.score) if isinstance(score, ChildrenScore) else tuple(score)
 
 
+def places_of(result: Search, beams: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return which pairs led to last beams, and which first beams they come from.
+
+    Args:
+        result: of the search.
+        beams: which of the last beams, int64 ``[sequences, beams]``.
+
+    Returns:
+        int64 ``[sequences, beams, longest - 1]``, 0 after the last pair, and int64 ``[sequences, beams]``.
+    """
+    beams, longest = beams.clone(), len(result.steps) + 1
+    places = torch.zeros(*beams.shape, longest - 1, dtype=torch.int64, device=beams.device)
+    for number in range(longest - 2, -1, -1):
+        step = result.steps[number]
+        active = len(step.parent)
+        beam = beams[:active].clamp(max=step.parent.shape[1] - 1)
+        places[:active, :, number] = step.place.gather(1, beam)
+        beams[:active] = step.parent.gather(1, beam)
+    return places, beams
+
+
 def _joined(result: Search, order: LongestFirst) -> torch.Tensor:
     """Return ``joined`` of the likeliest tree of each sequence; the host waits once."""
     longest = len(result.steps) + 1
-    total, best = result.totals.max(1)
-    places = torch.zeros(len(best), longest - 1, dtype=torch.int64, device=best.device)
-    for number in range(longest - 2, -1, -1):
-        step = result.steps[number]
-        beam = best[: len(step.parent), None].clamp(max=step.parent.shape[1] - 1)
-        places[: len(step.place), number] = step.place.gather(1, beam)[:, 0]
-        best[: len(step.parent)] = step.parent.gather(1, beam)[:, 0]
-    failed = ~total.isfinite()[:, None]
+    total, best = result.totals.max(1, keepdim=True)
+    places = places_of(result, best)[0][:, 0]
+    failed = ~total.isfinite()
     joined = joining_steps(places.masked_fill(failed, 0), order.lengths).to(total.dtype)
     return to_device(joined, total.device).masked_fill(within(order.lengths_there, longest) & failed, torch.nan)
 
@@ -147,12 +180,13 @@ def _naive(
             encodings.append(leaves.new_zeros(1, leaves.shape[2]))
             continue
         tokens = leaves[sequence, :length]
-        beams = naive_beams(tokens, weights, beam_size, soft=soft, noise=noise, dropout=dropout)
+        first = [Beam(tokens, tokens.new_zeros(()), [], list(range(length)))]
+        beams = naive_beams(first, weights, beam_size, soft=soft, noise=noise, dropout=dropout)
         probability = torch.stack([beam.total for beam in beams]).softmax(0)
         encodings.append(probability[None] @ torch.cat([beam.nodes for beam in beams]))
         if trace:
             if soft:
-                beams = naive_beams(tokens, weights, beam_size, soft=False, noise=None, dropout=0.0)
+                beams = naive_beams(first, weights, beam_size, soft=False, noise=None, dropout=0.0)
             best = max(beams, key=lambda beam: float(beam.total.detach()))
             joined[sequence, best.joins] = torch.arange(1, length, device=leaves.device).to(leaves.dtype)
             joined[sequence, :length].masked_fill_(~best.total.isfinite(), torch.nan)

@@ -37,7 +37,8 @@ class Search(NamedTuple):
     """What the search found.
 
     Attributes:
-        states: of all nodes, ``[nodes, hidden_size]``: of the tokens, ``sequences * longest``, then of compositions.
+        states: of all nodes, ``[nodes, hidden_size]``: first those that the beams begin with, ``sequences * beams *
+            longest``, then compositions.
         children: the nodes of each composition, int64 ``[compositions, 2]``.
         pairs: the nodes of each pair, int64 ``[pairs, 2]``. Where a pair is scored by its composition, these are the
             compositions, in the same order.
@@ -67,23 +68,29 @@ def search(
     *,
     noise: Noise | None,
     dropout: float,
+    starts: torch.Tensor | None = None,
 ) -> Search:
     """Search for the trees of sequences.
 
+    Where only the last pair of a sequence is left, its beams stay in their order. Beams that are not there come last.
+
     Args:
-        leaves: ``[sequences, longest, hidden_size]``, the longest sequence first, finite at padding.
+        leaves: the nodes that the beams begin with, ``[sequences, beams, longest, hidden_size]``, with at most
+            ``beam_size`` beams; the longest sequence first, finite at padding.
         lengths: int64 ``[sequences]``, at least 1, where the leaves are.
         sizes: how many sequences are longer than 0, 1, 2, ... tokens.
         weights: of cell and score.
         beam_size: number of beams.
         noise: of both choices.
         dropout: of the hidden layer of the cell.
+        starts: the log probabilities that the beams begin with, ``[sequences, beams]``; minus infinity where there is
+            no beam. None: 0.
     """
-    sequences, longest = leaves.shape[:2]
-    nodes = torch.arange(sequences * longest, device=leaves.device).view(sequences, 1, longest)
-    memory = _Memory(leaves.flatten(0, 1), weights, dropout, *_counts(sizes, beam_size))
+    sequences, num_starts, longest = leaves.shape[:3]
+    nodes = torch.arange(leaves.shape[:3].numel(), device=leaves.device).view(sequences, num_starts, longest)
+    memory = _Memory(leaves.flatten(0, 2), weights, dropout, *_counts(sizes, num_starts, beam_size))
     pairs = memory.add_pairs(nodes[..., :-1], nodes[..., 1:])
-    total = leaves.new_zeros(sequences, 1)
+    total = leaves.new_zeros(sequences, num_starts) if starts is None else starts
     roots = nodes[:, 0, :1].repeat(1, beam_size)
     totals = leaves.new_full((sequences, beam_size), -torch.inf)
     steps: list[SearchStep] = []
@@ -92,7 +99,8 @@ def search(
         if active < len(nodes):
             keep_ended(roots, totals, nodes, total, active)
         nodes, pairs, total = nodes[:active], pairs[:active], total[:active]
-        present = torch.arange(num_pairs, device=leaves.device) < lengths[:active, None] - (longest - num_pairs)
+        count = lengths[:active, None] - (longest - num_pairs)  # of pairs
+        present = torch.arange(num_pairs, device=leaves.device) < count
         score = memory.score.take(pairs).masked_fill(~present[:, None], -torch.inf)
         log_probability = score.log_softmax(-1)
         drawn = noise((active, beams, num_pairs)) if noise is not None and num_pairs > 1 else 0.0
@@ -102,7 +110,12 @@ def search(
         place = place.flatten(1)
         if place.shape[1] > beam_size:
             chosen = highest(total + noise(tuple(total.shape)) if noise is not None else total, beam_size)
-            total, parent, place = (values.gather(1, chosen) for values in (total, parent, place))
+            in_order = torch.arange(beam_size, device=leaves.device) * (place.shape[1] // beams)
+            in_order[beams:] = 1  # a second pair of the first beam, which is not there
+            chosen = torch.where(count == 1, in_order, chosen)
+        else:
+            chosen = (total == -torch.inf).int().argsort(stable=True)
+        total, parent, place = (values.gather(1, chosen) for values in (total, parent, place))
         steps.append(SearchStep(pairs, parent, place, memory.num_nodes))
         nodes, pairs = compose_beams(memory, nodes, pairs, parent, place)
     keep_ended(roots, totals, nodes, total, 0)
@@ -159,10 +172,10 @@ def _of_beams(values: torch.Tensor, parent: torch.Tensor) -> torch.Tensor:
     return values.gather(1, parent[:, :, None].expand(-1, -1, values.shape[2]))
 
 
-def _counts(sizes: list[int], beam_size: int) -> tuple[int, int]:
-    """How many compositions beams choose, and how many pairs they score."""
-    longest, beams = len(sizes), 1
-    chosen, pairs = 0, sizes[0] * (longest - 1)
+def _counts(sizes: list[int], beams: int, beam_size: int) -> tuple[int, int]:
+    """How many compositions beams choose, and how many pairs they score. ``beams`` are those of the beginning."""
+    longest = len(sizes)
+    chosen, pairs = 0, sizes[0] * beams * (longest - 1)
     for active, num_pairs in zip(sizes[1:], range(longest - 1, 0, -1), strict=True):
         beams = min(beam_size, beams * min(beam_size, num_pairs))
         chosen += active * beams

@@ -43,7 +43,8 @@ def soft_search(
     beam keep their composition until a node of them is composed.
 
     Args:
-        leaves, sizes, weights, beam_size, dropout: see ``search``.
+        leaves: ``[sequences, longest, hidden_size]``, the longest sequence first, finite at padding.
+        sizes, weights, beam_size, dropout: see ``search``.
         lengths: int64 ``[sequences]``, at least 1, on the CPU.
         noise: of the choice of pairs.
     """

@@ -1,0 +1,137 @@
+"""A network that composes chunks of a sequence by a beam search, and the results of the chunks by the same search."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from typing_extensions import Unpack
+
+from treemem.checked_options import Count, Positive, Probability, checked_count
+from treemem.device_copy import to_device
+from treemem.engines.choices import gumbel_noise
+from treemem.networks.parsers.beam_tree.layer import EfficientBeamTreeGRC, SearchOptions
+from treemem.networks.parsers.joining_encoder import Vectors
+from treemem.networks.parsers.recursion_in_recursion.equations import Alignment
+from treemem.networks.parsers.recursion_in_recursion.run import recursion_in_recursion
+from treemem.networks.parsers.recursion_in_recursion.state_space import BidirectionalStateSpace
+from treemem.networks.sequence_encoder import SequenceOutput
+from treemem.trees.vocabulary import Vocabulary
+
+BeamAlignment = Literal["score", "random", "none"]
+
+
+class RecursionInRecursion(EfficientBeamTreeGRC):
+    """RIR-EBT-GRC (Ray Chowdhury and Caragea 2023): a balanced recursion whose cell is an EBT-GRC over a chunk.
+
+    A state-space layer reads the tokens' vectors, and leaves are made from it, ``LN(W e + b)``. A sequence is cut into
+    chunks of ``chunk_size`` positions; the last one may have fewer. Positions that are fewer than one and a half chunks
+    are one chunk. In each chunk the search of :class:`EfficientBeamTreeGRC` leaves up to ``beam_size`` hypotheses, the
+    slots of its result. The results of the chunks are the positions of the next level, until one is left. There, slot
+    ``b`` of a position meets slot ``b`` of the next one, and their log probabilities are added. The encoding is the
+    mean of the last slots, weighted by the softmax of their log probabilities; 0 for an empty sequence. All levels have
+    the same weights.
+
+    Before slots meet, all but the first of each position are drawn anew from its slots, with replacement (beam
+    alignment): by the softmax of their log probabilities, or all alike. In training the draws are random. In evaluation
+    they are made with the same random numbers for every sequence, so results can be repeated and do not depend on the
+    batch; the authors' code draws in evaluation too. Draws have no gradient.
+
+    The equations are those of the authors' code. But a sequence is cut by its own length, not by that of the longest
+    one in its batch, so that it is encoded as if alone. In their code, what the state-space layer reads from right to
+    left is cut from the gradients; ``trained_backwards=True`` trains it.
+
+    The depth of a tree is at most ``chunk_size`` for each level, so memory and time grow in proportion to the length.
+    The outputs at the tokens are the leaves. The trace has ``"joined"``; see :class:`EfficientBeamTreeGRC`. Chunks of a
+    level take their steps at the same time.
+
+    Args:
+        hidden_size: width of nodes and encoding.
+        vocabulary: the labels.
+        chunk_size: positions of a chunk, at least 2.
+        beam_size: number of beams, and of slots. The authors use 7.
+        alignment: ``"score"``, ``"random"`` or ``"none"``: how slots are drawn anew.
+        alignment_temperature: by which log probabilities are divided before the draw.
+        state_space: whether there is the state-space layer.
+        state_space_dropout: dropout probability in it.
+        trained_backwards: whether what it reads from right to left is trained.
+        scored_size, noise, dropout: see :class:`EfficientBeamTreeGRC`.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.SequenceEncoder`.
+        engine: ``"fused"`` (``"auto"``) searches all chunks of a level at once. ``"naive"``: chunk by chunk. Both give
+            the same results, but other noise, dropout and draws in training; only ``"naive"`` has second derivatives.
+
+    Raises:
+        RecipeError: an option that is unknown or outside its range.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> states = RecursionInRecursion(16, vocabulary, chunk_size=3, beam_size=3)(batch, trace=True)
+        >>> states.root.shape
+        torch.Size([2, 1, 16])
+        >>> states.trace["joined"].shape
+        torch.Size([2, 6])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        chunk_size: Count = 30,
+        beam_size: int = 7,
+        alignment: BeamAlignment = "score",
+        alignment_temperature: Positive = 1.0,
+        state_space: bool = True,
+        state_space_dropout: Probability = 0.0,
+        trained_backwards: bool = False,
+        scored_size: Count | None = None,
+        **beams: Unpack[SearchOptions],
+    ) -> None:
+        super().__init__(hidden_size, vocabulary, scored_size=scored_size, beam_size=beam_size, **beams)
+        self.chunk_size = checked_count("chunk_size", chunk_size, 2)
+        self.alignment: BeamAlignment = alignment
+        self.alignment_temperature = alignment_temperature
+        self.state_space = (
+            BidirectionalStateSpace(self.embedding_size, state_space_dropout, trained_backwards)
+            if state_space
+            else None
+        )
+
+    def join(self, vectors: Vectors, trace: bool) -> SequenceOutput:
+        values = vectors.values if self.state_space is None else self.state_space(vectors.values, vectors.lengths)
+        leaves = vectors.without_padding(self.leaves(values))
+        temperature = self.alignment_temperature if self.alignment == "score" else None
+        draw = _drawn if self.training else _drawn_alike
+        trees = recursion_in_recursion(
+            leaves,
+            vectors.lengths,
+            self.weights(),
+            self.chunk_size,
+            self.beam_size,
+            alignment=None if self.alignment == "none" else Alignment(draw, temperature),
+            noise=gumbel_noise(leaves) if self.training and self.noise else None,
+            dropout=self.dropout if self.training else 0.0,
+            engine=self.engine,
+            trace=trace,
+        )
+        return SequenceOutput(trees.encoding, leaves, {} if trees.joined is None else {"joined": trees.joined})
+
+
+def _drawn(probability: torch.Tensor, level: int, chunks: NDArray[np.int64]) -> torch.Tensor:
+    """Draw slots; see ``Draw``."""
+    uniform = torch.rand(len(probability), probability.shape[1] - 1, dtype=torch.float64, device=probability.device)
+    return _slots_at(probability, uniform)
+
+
+def _drawn_alike(probability: torch.Tensor, level: int, chunks: NDArray[np.int64]) -> torch.Tensor:
+    """Draw slots with numbers that depend on the level and the place of the chunk alone."""
+    uniform = np.random.default_rng(level).random((int(chunks.max()) + 1, probability.shape[1] - 1))
+    return _slots_at(probability, to_device(torch.from_numpy(uniform[chunks]), probability.device))
+
+
+def _slots_at(probability: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    return torch.searchsorted(probability.double().cumsum(1), uniform).clamp(max=probability.shape[1] - 1)
