@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -246,8 +247,8 @@ def _cases() -> dict[str, Callable[[int], Case]]:
     for name, config in every_network(12).items():
         few = {"slots": 4} if config.network == "OrderedMemory" else {}
         layers = {"num_layers": 2} if config.network == "Transformer" else {}
-        random = any(each in config.network for each in ("BeamTree", "Gumbel"))
-        noise: dict[str, Any] = {"noise": False} if random else {}  # which each engine draws in its own order
+        is_random = "noise" in inspect.signature(config.constructor()).parameters
+        noise: dict[str, Any] = {"noise": False} if is_random else {}  # which each engine draws in its own order
         if config.options.get("transitions") == "reinforced" or config.network == "RRNet":
             noise = {"temperature": 1e-9}  # so that samples are certain
         if config.network == "DisjointTreeLSTM":

@@ -23,7 +23,7 @@ from treemem.ops import compile_steps
 _ALL_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 needs_compiler = pytest.mark.skipif(not compile_mode.compiler(), reason="there is no C++ compiler")
 # Choices that have other gradients than the outputs would have, so differences of gradients say nothing.
-STRAIGHT_THROUGH = ("Gumbel Tree-LSTM", "memory cell, registers, straight-through")
+STRAIGHT_THROUGH = ("Gumbel Tree-LSTM", "Recursion in Recursion", "memory cell, registers, straight-through")
 
 
 def made(name: str) -> Case:

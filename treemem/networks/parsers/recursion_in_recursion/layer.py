@@ -57,7 +57,8 @@ class RecursionInRecursion(EfficientBeamTreeGRC):
         state_space: whether there is the state-space layer.
         state_space_dropout: dropout probability in it.
         trained_backwards: whether what it reads from right to left is trained.
-        scored_size, noise, dropout: see :class:`EfficientBeamTreeGRC`.
+        noise: whether training is random: Gumbel noise is added before choices, and slots are drawn at random.
+        scored_size, dropout: see :class:`EfficientBeamTreeGRC`.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.SequenceEncoder`.
         engine: ``"fused"`` (``"auto"``) searches all chunks of a level at once. ``"naive"``: chunk by chunk. Both give
             the same results, but other noise, dropout and draws in training; only ``"naive"`` has second derivatives.
@@ -105,7 +106,7 @@ class RecursionInRecursion(EfficientBeamTreeGRC):
         values = vectors.values if self.state_space is None else self.state_space(vectors.values, vectors.lengths)
         leaves = vectors.without_padding(self.leaves(values))
         temperature = self.alignment_temperature if self.alignment == "score" else None
-        draw = _drawn if self.training else _drawn_alike
+        draw = _drawn if self.training and self.noise else _drawn_alike
         trees = recursion_in_recursion(
             leaves,
             vectors.lengths,
