@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from treemem.errors import RecipeError, TreememError, near_names
 from treemem.networks import NETWORKS
 from treemem.plain_yaml import load_yaml
-from treemem.records import replacing, writing
+from treemem.records import write_text, writing
 from treemem.runs.data_sets import StudyPlaces, hashes_at_hand
 from treemem.runs.results_page import write_page
 from treemem.runs.study import begin_worker, is_complete
@@ -217,8 +217,7 @@ def _runs(study: Study, places: StudyPlaces) -> list[Job]:
 
     def measure() -> None:
         run_study_file(study, places)
-        with writing(marker), replacing(marker) as temporary:
-            temporary.write_text(digest(), encoding="utf-8")
+        write_text(marker, digest())
 
     def job(run: str) -> Job:
         return Job(

@@ -45,7 +45,7 @@ from treemem.model import Model, weights_of
 from treemem.networks import NetworkConfig
 from treemem.plain_data import plain_data
 from treemem.plain_yaml import dump_yaml, load_yaml
-from treemem.records import json_line, replacing
+from treemem.records import json_line, write_text
 from treemem.task import TASKS, Task
 from treemem.trees.vocabulary import Vocabulary
 
@@ -277,8 +277,7 @@ def set_temperature(folder: Path, temperature: float) -> None:
         RecipeError: the folder cannot be written.
     """
     verified_files(folder, with_training_state=False)
-    with replacing(folder / TEMPERATURE) as temporary:
-        temporary.write_text(json.dumps(_checked_temperature(temperature)) + "\n", encoding="utf-8")
+    write_text(folder / TEMPERATURE, json.dumps(_checked_temperature(temperature)) + "\n")
 
 
 def _calibrated(folder: Path, files: dict[str, bytes]) -> dict[str, bytes]:

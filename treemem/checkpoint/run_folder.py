@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from treemem.checkpoint.files import in_a_line, verified_files, write_checkpoint
 from treemem.errors import CheckpointError, RecipeError
-from treemem.records import replacing, writing
+from treemem.records import write_text, writing
 
 _logger = logging.getLogger(__name__)
 _POINTERS, _CHECKPOINTS, _EPOCHS, _LOCK = "checkpoints.json", "checkpoints", "epochs", ".lock"
@@ -136,8 +136,7 @@ class RunFolder:
         self._point(pointers)
 
     def _point(self, pointers: Mapping[str, list[int]]) -> None:
-        with replacing(self.path / _POINTERS) as temporary:
-            temporary.write_text(json.dumps(pointers) + "\n", encoding="utf-8")
+        write_text(self.path / _POINTERS, json.dumps(pointers) + "\n")
         named = {number for numbers in pointers.values() for number in numbers}
         for number in self._numbers():
             if number not in named:

@@ -49,7 +49,7 @@ def _run(options: Namespace) -> None:
     from treemem.explore import accuracy_table
     from treemem.metrics.calibration import reliability
     from treemem.predict.file_prediction import check_labels
-    from treemem.records import check_writable, replacing
+    from treemem.records import check_writable, write_text
     from treemem.runs.accelerator import find_device
     from treemem.runs.evaluate import evaluate
     from treemem.runs.recipe_run import network_folder_of
@@ -95,8 +95,7 @@ def _run(options: Namespace) -> None:
         print(f"\n{calibration.as_markdown()}\nexpected calibration error {calibration.expected_calibration_error:.4f}")
     if options.json is not None:
         content = _as_json(model, name, evaluation, calibration, options, split)
-        with replacing(options.json, overwrite=options.overwrite) as temporary:
-            temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_text(options.json, json.dumps(content, indent=1, ensure_ascii=False) + "\n", overwrite=options.overwrite)
 
 
 def _name_of(model: Model) -> str:

@@ -62,7 +62,7 @@ def _records(task: Task, forest: Forest, form: str) -> Iterator[Mapping[str, Any
 
 def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str) -> None:
     """Write one file per split, and the data card."""
-    from treemem.records import replacing, write_records, writing
+    from treemem.records import write_records, write_text, writing
 
     split = forest.tree_data.get("split")
     parts = {"examples": forest} if split is None else {name: forest[split == name] for name in dict.fromkeys(split)}
@@ -70,8 +70,7 @@ def _write_folder(folder: Path, task: Task, forest: Forest, card: str, form: str
         folder.mkdir(exist_ok=True)
     for name, part in parts.items():
         write_records(folder / f"{name}{_SUFFIXES[form]}", _records(task, part, form), format=form)
-    with replacing(folder / _CARD) as temporary:
-        temporary.write_text(card, encoding="utf-8")
+    write_text(folder / _CARD, card)
     counts = ", ".join(f"{len(task.examples(part))} {name}" for name, part in parts.items())
     _logger.info("%s examples in %s", counts, folder)
 

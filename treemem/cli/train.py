@@ -65,7 +65,8 @@ def _run(options: Namespace) -> None:
 
 def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
     """Print the scores of all networks in the folder of a run, and write a table and a plot there."""
-    from treemem.runs.network_folder import CARD, RESULTS, locked_results, write_results, write_text
+    from treemem.records import write_text
+    from treemem.runs.network_folder import CARD, RESULTS, locked_results, write_results
     from treemem.runs.recipe_run import LOG, gathered_rows, published_figures, scores_by_network
 
     digest = task.examples(data.forest).digest()

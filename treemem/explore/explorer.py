@@ -21,7 +21,7 @@ from treemem.explore.label_table import LabelTable, printable_line
 from treemem.explore.projection import projection
 from treemem.explore.recording import ReadSequence, Recording, record
 from treemem.model import Model
-from treemem.records import check_writable, replacing
+from treemem.records import check_writable, write_text
 from treemem.task import ClassificationTask, Task, Verdict
 from treemem.trees.forest import Forest
 from treemem.trees.formats.equations.format import format_equation
@@ -81,8 +81,7 @@ def explore(
     if not isinstance(model, Model):
         model = load(model)
     page = html_page(page_data(model, examples, labels=labels, ids=ids, title=title, most=most))
-    with replacing(path, overwrite=overwrite) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, page, overwrite=overwrite)
     return path
 
 

@@ -13,7 +13,7 @@ from treemem.induction.drawing import printable, shown_word, tree_svg
 from treemem.induction.page_template import page_template
 from treemem.induction.scores import sentence_f1
 from treemem.induction.spans import bracketings, check_same_words, tree_spans
-from treemem.records import check_writable, replacing
+from treemem.records import check_writable, write_text
 from treemem.trees.formats.brackets import format_brackets
 from treemem.trees.tree import Tree
 
@@ -89,8 +89,7 @@ def write_tree_page(
     """
     check_writable(path, overwrite=overwrite)
     page = _page(gold, runs, title, sentences, most)
-    with replacing(path, overwrite=overwrite) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, page, overwrite=overwrite)
 
 
 def _page(

@@ -16,9 +16,9 @@ from treemem.records import (
     new_file,
     read_json,
     read_records,
-    replacing,
     temporary_path,
     write_file,
+    write_text,
     writing,
 )
 
@@ -97,8 +97,7 @@ class PartialOutput:
         """Record the settings of the run and the number of complete answers."""
         counts = {"answers": self.num_lines, "rejected": self.num_rejected, "bytes": self._num_bytes}
         about = {**self._run, "overwrite": self._overwrite, **counts, "digest": self.digest}
-        with replacing(self._run_path, follow_link=False) as temporary:
-            temporary.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        write_text(self._run_path, json.dumps(about, indent=1) + "\n", follow_link=False)
 
     def append(self, lines: bytes, *, count: int, rejected: int, digest: str) -> None:
         """Add answers.

@@ -21,7 +21,7 @@ from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.model_digest import model_digest
 from treemem.predict.file_prediction import PredictionCounts, predict_file
 from treemem.predict.predictor import TreePredictor
-from treemem.records import read_json, read_source, replacing, writing
+from treemem.records import read_json, read_source, write_text, writing
 
 _logger = logging.getLogger(__name__)
 _SETTINGS = "_answers_of.json"  # readers of Parquet folders skip names that begin with _
@@ -231,8 +231,7 @@ def _prepare_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     if not path.exists():
         if any(folder.glob("[!.]*")):
             raise RecipeError(f"{folder} holds other files; choose another folder for the answers")
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(settings, indent=1) + "\n")
     before = read_json(read_source(path), str(path))
     if not isinstance(before, dict):
         raise RecipeError(f"{path} is damaged; choose another folder for the answers")

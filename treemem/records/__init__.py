@@ -12,6 +12,7 @@ from treemem.records.places import (
     new_file,
     replacing,
     temporary_path,
+    write_text,
     writing,
 )
 from treemem.records.reader import (
@@ -62,5 +63,6 @@ __all__ = [
     "text_lines",
     "write_file",
     "write_records",
+    "write_text",
     "writing",
 ]

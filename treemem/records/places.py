@@ -77,6 +77,16 @@ def replacing(path: str | os.PathLike[str], *, follow_link: bool = True, overwri
             temporary.unlink(missing_ok=True)
 
 
+def write_text(path: str | os.PathLike[str], text: str, *, follow_link: bool = True, overwrite: bool = True) -> None:
+    """Write a text file in UTF-8, whole or not at all. The arguments are those of :func:`replacing`.
+
+    Raises:
+        RecipeError: it cannot be written.
+    """
+    with replacing(path, follow_link=follow_link, overwrite=overwrite) as temporary:
+        temporary.write_bytes(text.encode())
+
+
 @contextlib.contextmanager
 def locked(place: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock of the writers of a file, between processes and machines that share its folder.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from treemem.errors import RecipeError
-from treemem.records import locked, replacing, writing
+from treemem.records import locked, write_text, writing
 from treemem.runs.recipe import load_task_data
 from treemem.runs.study_file import Study, names_folder, with_folder
 from treemem.task import Task
@@ -126,8 +126,7 @@ class DataSets:
             with writing(folder):
                 (folder / _MADE).unlink(missing_ok=True)
                 forest.save(folder)
-                with replacing(folder / _MADE) as temporary:
-                    temporary.write_text(self._made_from(entry), encoding="utf-8")
+                write_text(folder / _MADE, self._made_from(entry))
         return forest
 
     def _made_from(self, entry: Mapping[str, Any]) -> str:

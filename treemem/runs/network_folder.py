@@ -21,7 +21,7 @@ from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import RecipeError
 from treemem.metrics.score import mean_scores, row_score, score_row
 from treemem.plain_yaml import load_yaml
-from treemem.records import locked, replacing, write_records, writing
+from treemem.records import locked, write_records, write_text, writing
 from treemem.runs.recipe import Recipe, format_recipe, recipe_fields
 from treemem.runs.run import SeedsResult, seed_folder, seed_of
 from treemem.runs.same_run import as_recorded, deciding_options, differences, free_to_change
@@ -274,16 +274,6 @@ def changed_data(recipe: Recipe, folder: Path) -> str:
         for fields in (recorded, recipe_fields(recipe))
     )
     return "; ".join(differences(before, now).values())
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Write a text file, whole or not at all.
-
-    Raises:
-        RecipeError: it cannot be written.
-    """
-    with replacing(path) as temporary:
-        temporary.write_bytes(text.encode())
 
 
 def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str, digest: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treemem.errors import RecipeError
-from treemem.records import json_line, replacing, writing
+from treemem.records import json_line, write_text, writing
 from treemem.runs.options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ class RunLog:
 
     def __init__(self, path: Path, records: Sequence[Mapping[str, Any]] = (), *, tensorboard: bool = False) -> None:
         self.path = path
-        with replacing(path) as temporary:
-            temporary.write_text("".join(json_line(record) for record in records), encoding="utf-8")
+        write_text(path, "".join(json_line(record) for record in records))
         self._writer: Any = None
         if tensorboard:
             self._curves = path.parent / "tensorboard"

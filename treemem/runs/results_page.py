@@ -7,7 +7,7 @@ Templates see the functions of :mod:`treemem.runs.page_tables`, and ``page``, a 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from treemem.explore.plots import (
     plot_training,
 )
 from treemem.metrics.score import PublishedFigure, Score
-from treemem.records import check_writable, locked, replacing
+from treemem.records import check_writable, locked, write_text
 from treemem.runs import page_tables
 from treemem.runs.page_tables import Records, seed_of_record, tree_page_name
 from treemem.runs.study_file import StudyFolder
@@ -44,8 +44,7 @@ def write_page(folder: StudyFolder, results: Path, page: Path) -> None:
     check_writable(page, overwrite=True)
     with locked(page.with_suffix("")):  # so that the last of several writers has read all records
         text = rendered(folder, results, page)
-        with replacing(page) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(page, text)
     readme = page.resolve().parent.parent.parent / "README.md"
     if (folder.path / _BLOCK).exists() and readme.exists():
         with locked(readme.with_suffix("")):
@@ -58,8 +57,7 @@ def write_block(readme: Path, name: str, text: str) -> None:
     before, begins, rest = readme.read_text(encoding="utf-8").partition(first)
     _, ends, after = rest.partition(last)
     if begins and ends:
-        with replacing(readme) as temporary:
-            temporary.write_text(f"{before}{first}{text}{last}{after}", encoding="utf-8")
+        write_text(readme, f"{before}{first}{text}{last}{after}")
 
 
 def rendered(folder: StudyFolder, results: Path, page: Path, template: str = "results.md.j2") -> str:
@@ -111,36 +109,34 @@ class _Page:
         by_key = {(figure.network, figure.split, figure.metric): figure for figure in figures}
         return by_key.get((network, split, metric))
 
+    def _drawn(
+        self, suffix: str, draw: Callable[..., Any], data: Any, *rest: Any, end: str = ".svg", **options: Any
+    ) -> str:
+        """Draw a plot of some data beside the page. Return the file name."""
+        place = self._page.with_name(f"{self._page.stem}_{suffix}{end}")
+        draw(data, place, *rest, **options)
+        return place.name
+
     def plot(self, suffix: str, scores: Mapping[str, Sequence[Score]], *published: Any, **options: Any) -> str:
         """Draw accuracies by group. Return the file name."""
-        place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
-        plot_accuracy(scores, place, *published, **options)
-        return place.name
+        return self._drawn(suffix, plot_accuracy, scores, *published, **options)
 
     def curves(self, suffix: str, records: Records, **options: Any) -> str:
         """Draw how runs learned, from records of :func:`treemem.tasks.training_curves.curve_records`."""
-        place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
         runs = {f"{record['row']}, seed {seed_of_record(record)}": record["epochs"] for record in records}
-        plot_training(runs, place, monitor=self._folder.task.monitor, **options)
-        return place.name
+        return self._drawn(suffix, plot_training, runs, monitor=self._folder.task.monitor, **options)
 
     def heat_maps(self, suffix: str, maps: Mapping[str, Any], **options: Any) -> str:
         """Draw tables of numbers. Return the file name."""
-        place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
-        plot_heat_maps(maps, place, **options)
-        return place.name
+        return self._drawn(suffix, plot_heat_maps, maps, **options)
 
     def cost_curves(self, suffix: str, panels: Mapping[str, Any], **options: Any) -> str:
         """Draw curves against a cost. Return the file name."""
-        place = self._page.with_name(f"{self._page.stem}_{suffix}.svg")
-        plot_curves(panels, place, **options)
-        return place.name
+        return self._drawn(suffix, plot_curves, panels, **options)
 
     def memory_run(self, suffix: str, record: Mapping[str, Any], **options: Any) -> str:
         """Draw a recorded run of an Ordered Memory. Return the file name."""
-        place = self._page.with_name(f"{self._page.stem}_{suffix}.png")
-        plot_memory_run(record, place, **options)
-        return place.name
+        return self._drawn(suffix, plot_memory_run, record, end=".png", **options)
 
     def trees(self, rows: Mapping[str, Records], measurement: str) -> Records:
         """Return the records of induced trees that belong to these runs' weights."""

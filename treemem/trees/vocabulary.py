@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import ParseError, RecipeError, VocabularyError, near_names, quoted, shown
-from treemem.records import read_json, read_source, replacing
+from treemem.records import read_json, read_source, write_text
 from treemem.trees.forest import Forest
 
 KindsBy = Literal["label", "arity"]
@@ -366,8 +366,7 @@ class Vocabulary:
     def save(self, path: str | Path) -> None:
         """Write the vocabulary to a JSON file."""
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(path, text)
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
