@@ -30,7 +30,6 @@ from treemem.trees.formats.equations.parser import equation_nodes
 from treemem.trees.formats.preorder import parse_preorder
 from treemem.trees.formats.record_reader import (
     YES_OR_NO,
-    YES_OR_NO_EXPECTED,
     RecordReader,
     class_number,
     find_refused,
@@ -181,7 +180,7 @@ def _read_row(row: _Row, reader: EquationRecords, keep: Sequence[str]) -> None:
     try:
         if row.error is None:
             row.nodes = reader.nodes(row.fields)
-            row.label = class_number(row.fields, ["label"], YES_OR_NO, YES_OR_NO_EXPECTED)
+            row.label = class_number(row.fields, ["label"], YES_OR_NO)
             row.kept = ["" if row.fields.get(field) is None else str(row.fields[field]) for field in keep]
             if "split" in keep:
                 row.kept[keep.index("split")] = split_of(row.fields)

@@ -221,7 +221,8 @@ def test_a_classification_of_trees_writes_and_reads_them_with_their_classes(tmp_
     (tmp_path / "trees.txt").write_text("(f x y)\n\n(g x)\n")
     assert task.read_examples(tmp_path / "trees.txt").tree_data["label"].tolist() == [-1, -1]
     write_records(path := tmp_path / "wrong.jsonl", [{"tree": "(g x)", "label": "maybe"}])
-    with pytest.raises(ParseError, match=r"wrong\.jsonl, line 1: the label is 'maybe'; expected 1 or 0"):
+    problem = r"wrong\.jsonl, line 1: the label is 'maybe'; expected one of the 2 classes 1, 0, true, false"
+    with pytest.raises(ParseError, match=problem):
         task.read_examples(path)
 
 

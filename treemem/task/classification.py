@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from treemem.records import Record, records_of_columns
 from treemem.task.interface import Task, TreeData
 from treemem.trees.forest import Forest
 from treemem.trees.formats.labelled_files import read_labelled
-from treemem.trees.formats.record_reader import YES_OR_NO, YES_OR_NO_EXPECTED, class_number
+from treemem.trees.formats.record_reader import YES_OR_NO, class_number
 from treemem.trees.tree import Node
 
 
@@ -53,7 +54,7 @@ class ClassificationTask(Task):
         """The number of classes, 2 for yes and no."""
         return 2 if self.class_names is None else len(self.class_names)
 
-    @property
+    @cached_property
     def class_numbers(self) -> Mapping[str, int]:
         """The number of the class that a text in a file names; of an empty one too."""
         if self.class_names is None:
@@ -66,10 +67,7 @@ class ClassificationTask(Task):
         Raises:
             ParseError: it names another class.
         """
-        expected = YES_OR_NO_EXPECTED
-        if self.class_names is not None:
-            expected = f"one of the {self.num_classes} classes {', '.join(map(str, self.class_names)):.200}"
-        return class_number(fields, self.label_fields, self.class_numbers, expected)
+        return class_number(fields, self.label_fields, self.class_numbers)
 
     def separated(self, data: Forest) -> tuple[Forest, TreeData]:
         """Return the trees of the examples, those of one adjacent, and what is known of each example."""

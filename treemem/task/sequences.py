@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -335,31 +337,30 @@ def words_of(text: str, symbols: Collection[str], side: str = "source") -> Words
     expected = "symbols separated by spaces"
     if "\t" in text:
         raise ParseError(f"there is a tab in the {side}", text, text.index("\t"), expected)
-    words = []
-    for match in re.finditer(r"\S+", text):
-        word = match.group()
-        if word not in symbols:
-            problem = f"unknown symbol {word!r:.100} in the {side}{near_names(word, symbols)}"
-            raise VocabularyError(problem, text, match.start())
-        words.append(word)
+    words = text.split()
     if not words:
         raise ParseError(f"the {side} is empty", text, 0, expected)
+    if unknown := set(words).difference(symbols):
+        first = next(match for match in re.finditer(r"\S+", text) if match[0] in unknown)
+        problem = f"unknown symbol {first[0]!r:.100} in the {side}{near_names(first[0], symbols)}"
+        raise VocabularyError(problem, text, first.start())
     return words
 
 
 def forest_of_pairs(pairs: Iterable[Sequence[Words]], end: Sequence[str] = (END,)) -> Forest:
     """Return a tree ``Pair(Sequence(source...), Sequence(target..., end...))`` for each pair."""
-    table = {label: number for number, label in enumerate((PAIR, SEQUENCE, *end))}
+    table: defaultdict[str, int] = defaultdict(itertools.count().__next__)
+    pair_label, sequence_label, *_ = (table[label] for label in (PAIR, SEQUENCE, *end))
     label: list[int] = []
     arity: list[int] = []
     begin = [0]
     for source, target in pairs:
         for words in (source, [*target, *end]):
-            label += [table.setdefault(word, len(table)) for word in words]
-            label.append(table[SEQUENCE])
+            label += [table[word] for word in words]
+            label.append(sequence_label)
             arity += [0] * len(words)
             arity.append(len(words))
-        label.append(table[PAIR])
+        label.append(pair_label)
         arity.append(2)
         begin.append(len(label))
     return Forest(tuple(table), np.array(label, np.int32), np.array(arity, np.int32), np.array(begin, np.int64))

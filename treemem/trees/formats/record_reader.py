@@ -22,7 +22,6 @@ SPLITS = ("train", "validation", "test")
 
 YES_OR_NO = {"1": 1, "0": 0, "true": 1, "false": 0, "-1": -1, "": -1}
 """The labels that files have if the answer is yes or no, for :func:`class_number`."""
-YES_OR_NO_EXPECTED = "1 or 0, true or false, or nothing"
 
 _CHARACTERS_PER_NODE = 16
 
@@ -206,14 +205,13 @@ def number_text(cell: object) -> str:
     return "" if is_missing(cell) else re.sub(r"(?<=[0-9])\.0+\Z", "", str(cell).strip())
 
 
-def class_number(fields: Mapping[str, Any], names: Sequence[str], numbers: Mapping[str, int], expected: str) -> int:
+def class_number(fields: Mapping[str, Any], names: Sequence[str], numbers: Mapping[str, int]) -> int:
     """Return the number of the class that a record names, in any case of its letters if no class has exactly this name.
 
     Args:
         fields: of the record.
         names: the fields that may have it; the first one that is not empty counts.
         numbers: of the classes, by their names; of the empty text too, if a record may have none.
-        expected: what the field may hold, for the error.
 
     Raises:
         ParseError: there is no such class.
@@ -223,7 +221,8 @@ def class_number(fields: Mapping[str, Any], names: Sequence[str], numbers: Mappi
     number = numbers.get(text, numbers.get(text.lower()))
     if number is None:
         problem = f"the {name} is {shown(fields.get(name), 50)}{near_names(text, numbers)}"
-        raise ParseError(problem, expected=expected)
+        known = {name: number for name, number in numbers.items() if name and number >= 0}
+        raise ParseError(problem, expected=f"one of the {len({*known.values()})} classes {', '.join(known):.200}")
     return number
 
 
