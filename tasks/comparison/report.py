@@ -38,20 +38,16 @@ def compared_rows(part: Part, rows: Mapping[str, Records]) -> dict[str, Records]
     }
 
 
-def missing_rows(page: Any) -> dict[str, list[str]]:
-    """Return the rows that lack runs by the name of their part; not those that cannot be trained."""
-    missing = {}
-    for name, part in comparison_parts().items():
+def is_incomplete(page: Any) -> bool:
+    """Return whether a row lacks runs, other than a row that cannot be trained."""
+    for part in comparison_parts().values():
         trials = page.records(f"{part.title}/trials")
-        lacking = []
         for row in part.order:
             tried = part.trials_of(trials, row)
             cannot = bool(tried) and best_trial(tried) is None
             if not cannot and len(page.records(f"{part.title}/{part.stem_of(row)}")) < len(part.seeds):
-                lacking.append(row)
-        if lacking:
-            missing[name] = lacking
-    return missing
+                return True
+    return False
 
 
 def reads(network: NetworkConfig) -> str:
