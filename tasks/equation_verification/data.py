@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from treemem.checked_options import Count, Natural, Range, check_fields
+from treemem.data.data_card import data_card
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.equation_verification.generation.generator import VERSION, generate_equations, with_more_training
@@ -124,16 +125,12 @@ def _card(forest: Forest, seed: int) -> str:
     rows = []
     for level in np.unique(depth):
         at = depth == level
-        counts = [at.sum(), label[at].sum(), *((split[at] == name).sum() for name in SPLITS)]
-        rows.append(f"| {level} | " + " | ".join(str(int(count)) for count in counts) + " |\n")
-    return f"""# Equations, true and false
+        rows.append([level, at.sum(), label[at].sum(), *((split[at] == name).sum() for name in SPLITS)])
+    about = f"""# Equations, true and false
 
 {len(forest)} equations made by treemem's equation generator, version {VERSION}, seed {seed}.
 
 True equations come from the published procedure and from textbook identities; false ones are edited true ones or
 contain a mistake. Each was tested at 28 real points, and at 12 complex ones unless a function has branches. Equations
-with infinity were tested at three points. No two are equal up to renaming and swapping.
-
-| depth | equations | true | training | validation | test |
-|---|---|---|---|---|---|
-{"".join(rows)}"""
+with infinity were tested at three points. No two are equal up to renaming and swapping."""
+    return data_card(about, ["depth", "equations", "true", "training", "validation", "test"], rows)

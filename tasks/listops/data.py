@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.checked_options import Count, Natural, check_fields
+from treemem.data.data_card import data_card
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.tasks.listops.generation.evaluation import values_of
@@ -267,15 +268,11 @@ def _task_data(parts: list[_Part], notes: list[str], form: ListOpsForm) -> TaskD
         "split": np.repeat([part.split for part in parts], sizes),
         "set": np.repeat([part.name for part in parts], sizes),
     }
-    rows = "\n".join(_card_row(part) for part in parts)
-    card = (
-        "# ListOps\n\n| split | set | expressions | tokens, mean | shortest | longest | deepest |\n"
-        f"|---|---|---|---|---|---|---|\n{rows}\n\n" + "\n".join(notes) + "\n"
-    )
+    head = ["split", "set", "expressions", "tokens, mean", "shortest", "longest", "deepest"]
+    card = data_card("# ListOps", head, map(_card_row, parts)) + "\n" + "".join(f"{note}\n" for note in notes)
     return TaskData(expressions.forest(form).with_data(tree_data=tree_data), card)
 
 
-def _card_row(part: _Part) -> str:
+def _card_row(part: _Part) -> list[object]:
     length, depth = part.expressions.length(), part.expressions.depth()
-    figures = f"{length.mean():.2f} | {length.min()} | {length.max()} | {depth.max()}"
-    return f"| {part.split} | {part.name} | {len(length)} | {figures} |"
+    return [part.split, part.name, len(length), f"{length.mean():.2f}", length.min(), length.max(), depth.max()]
