@@ -17,6 +17,9 @@ from hypothesis import settings
 
 TESTS = Path(__file__).parent
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # which Triton reads when it is imported
+
 # The same examples each time, and no verdict on how long one takes; `--hypothesis-profile thorough` draws new ones.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=2000)

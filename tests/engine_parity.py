@@ -18,9 +18,9 @@ NO_DGL = "DGL is not installed"
 needs_dgl = pytest.mark.skipif(not HAS_DGL, reason=NO_DGL)
 
 ENGINES: tuple[Engine, ...] = tuple(
-    engine for engine in get_args(Engine) if engine != "native" and (engine != "naive" or HAS_DGL)
+    engine for engine in get_args(Engine) if engine not in ("native", "cuda") and (engine != "naive" or HAS_DGL)
 )
-"""All that run any cell; ``"auto"`` is ``"native"`` where that can run."""
+"""All that run any cell; ``"auto"`` is ``"native"`` or ``"cuda"`` where that can run."""
 REFERENCE: Engine = "naive" if HAS_DGL else "autograd"
 """The readable engine that the others are held to."""
 
@@ -56,4 +56,5 @@ def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 
 def _fixed_noise(value: torch.Tensor, salt: int) -> torch.Tensor:
-    return torch.cos(torch.arange(value.numel(), dtype=value.dtype) * 0.7 + salt).view(value.shape)
+    place = torch.arange(value.numel(), dtype=value.dtype, device=value.device)
+    return torch.cos(place * 0.7 + salt).view(value.shape)

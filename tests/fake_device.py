@@ -1,21 +1,25 @@
 """A device that computes on the CPU and behaves like CUDA, for tests on machines without a GPU.
 
 Its tensors say that they are on the device (called ``meta``, the name that torch's autograd serves without hardware),
-so the code takes the path that it takes on a GPU. Each holds a tensor of the CPU, with which torch computes. The fake
-counts what makes the host wait for the device. It fails where CUDA would: if an operation mixes devices, or if native
-code of the CPU asks for a pointer.
+so the code takes the path that it takes on a GPU. Each holds a tensor of the CPU, with which torch computes; kernels of
+Triton run in its interpreter. The fake counts launches, and what makes the host wait for the device. It fails where
+CUDA would: if an operation mixes devices, or if native code of the CPU asks for a pointer.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from treemem.engines.cuda.launcher import Launcher, has_triton
 
 DEVICE = torch.device("meta")
 _aten = torch.ops.aten
@@ -146,6 +150,33 @@ def _numbers(tree: Any) -> Any:
     return _mapped(lambda each: each.numbers if isinstance(each, DeviceTensor) else each, tree)
 
 
+HAS_INTERPRETER = has_triton() and os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether kernels of Triton run on the fake device; ``conftest.py`` asks for the interpreter where there is no GPU."""
+
+
+class FakeLauncher(Launcher):
+    """Launches kernels in Triton's interpreter.
+
+    Args:
+        device: counts the launches.
+    """
+
+    device_type = DEVICE.type
+
+    def __init__(self, device: FakeDevice) -> None:
+        self._device = device
+
+    def is_watched(self) -> bool:
+        """Whether a mode beside the fake device must see each operation."""
+        return torch._C._len_torch_dispatch_stack() > 1
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
+        """Run a kernel on the numbers of its arguments."""
+        self._device.kernels += min(grid) > 0
+        with _disable_current_modes(), np.errstate(all="ignore"):  # rows that are not there may divide by 0
+            super().launch(kernel, grid, *(_numbers(argument) for argument in arguments), **options)
+
+
 class _Event:
     """An event that has happened."""
 
@@ -163,12 +194,15 @@ class _Event:
 @contextmanager
 def fake_device() -> Iterator[FakeDevice]:
     """In this block tensors can be on :data:`DEVICE`. There is no autocast."""
+    device = FakeDevice()
+    launcher = FakeLauncher(device) if HAS_INTERPRETER else Launcher()
     with (
         mock.patch("torch.is_autocast_enabled", return_value=False),
         mock.patch("torch.get_autocast_dtype", return_value=torch.bfloat16),
         mock.patch("torch.autocast", return_value=nullcontext()),
         mock.patch("torch.Event", _Event),
         mock.patch("treemem.device_copy.PINNED", {DEVICE.type}),
-        FakeDevice() as device,
+        mock.patch("treemem.engines.cuda.launcher._launcher", launcher),
+        device,
     ):
         yield device

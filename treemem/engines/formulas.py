@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from treemem.engines.cell import leaf_products
+from treemem.engines.cell import Cell, Features, GivenRows, LabelVectors, cell_name, leaf_products
+from treemem.engines.level_library import NotNative
 from treemem.engines.printer.compiled_formula import PrintedCell, cached_formula, formula_key, print_split
 from treemem.engines.printer.cut import Map, cut_cell
 from treemem.engines.printer.symbolic import StepError
+from treemem.schedule.schedule import GIVEN, Schedule
+
+_logger = logging.getLogger(__name__)
+_reported: set[str] = set()
 
 
 class Formula(NamedTuple):
@@ -28,6 +34,64 @@ class Formula(NamedTuple):
 
 Weights = dict[str, tuple[torch.Tensor, torch.Tensor]]
 Widths = tuple[int | None, int | None]
+
+
+def printable_module(cell: Cell) -> torch.nn.Module:
+    """Return the module whose formula runs over the rows that are not given.
+
+    Raises:
+        NotNative: it is no module, or has forward hooks.
+    """
+    module = cell.cell if isinstance(cell, GivenRows) else cell
+    if not isinstance(module, torch.nn.Module):
+        raise NotNative(f"{cell_name(cell)} is not an nn.Module")
+    if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
+        raise NotNative(f"{cell_name(cell)} has forward hooks, which would not fire")
+    return module
+
+
+def kinds_by_arity(schedule: Schedule, with_leaves: bool = False) -> dict[int, list[int]]:
+    """Return the kinds of the inner rows by arity, and of leaves that are not given; both in ascending order."""
+    segments = [part for level in schedule.levels for part in level.segments]
+    pairs = sorted({(part.arity, part.kind) for part in segments if part.arity or (with_leaves and part.kind != GIVEN)})
+    return {arity: [kind for of_arity, kind in pairs if of_arity == arity] for arity, _ in pairs}
+
+
+def width_of(features: Features) -> int | None:
+    """Return the width of the features of a row."""
+    if isinstance(features, LabelVectors):
+        return features.width
+    return None if features is None else features.shape[1]
+
+
+def not_printed(cell: Any, error: StepError) -> NotNative:
+    """Return why a cell's formula does not run as a kernel; it is logged once."""
+    reason = f"{cell_name(cell)} cannot be printed: {error}"
+    if reason not in _reported:
+        _logger.info("%s; its trees run under autograd", reason)
+        _reported.add(reason)
+    return NotNative(reason)
+
+
+def printed_formulas(
+    cell: Any, kinds: Mapping[int, Sequence[int]], states: Mapping[str, tuple[int, ...]], features: Widths
+) -> tuple[dict[int, Formula], Weights]:
+    """Return the formulas of a cell by arity, in ascending order, and its weights by key.
+
+    Args:
+        cell: the cell.
+        kinds: by arity.
+        states: shape of each state of a row.
+        features: widths of what leaves and inner rows read; None if nothing.
+
+    Raises:
+        NotNative: the cell cannot be printed.
+    """
+    make = split_formulas if callable(getattr(cell, "step", None)) else cut_formulas
+    try:
+        return make(cell, kinds, states, features)
+    except StepError as error:
+        raise not_printed(cell, error) from None
 
 
 def split_formulas(

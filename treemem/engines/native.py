@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -14,7 +13,6 @@ import torch
 from treemem.engines.cell import (
     Cell,
     Features,
-    GivenRows,
     LabelVectors,
     State,
     cell_name,
@@ -22,7 +20,16 @@ from treemem.engines.cell import (
     leaf_products,
     leaf_states,
 )
-from treemem.engines.formulas import Formula, Weights, cut_formulas, split_formulas
+from treemem.engines.formulas import (
+    Formula,
+    Weights,
+    kinds_by_arity,
+    not_printed,
+    printable_module,
+    printed_formulas,
+    split_formulas,
+    width_of,
+)
 from treemem.engines.level_library import (
     ARITY,
     GRADIENTS,
@@ -51,10 +58,6 @@ _MOST_STATES, _MOST_PRODUCTS = 4, 12
 _MOST_CHILDREN = 128  # of a node; tracing takes longer with each
 
 
-_logger = logging.getLogger(__name__)
-_reported: set[str] = set()
-
-
 def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: Features) -> State:
     """The states of all rows, level by level, in C++ that is compiled at first use.
 
@@ -73,11 +76,7 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
         NotNative: the cell has no step that can be printed, or :func:`treemem.native.why_not_native`.
     """
     split: Any = cell
-    plain_cell: Any = cell.cell if isinstance(cell, GivenRows) else cell
-    if not isinstance(plain_cell, torch.nn.Module):
-        raise NotNative(f"{cell_name(cell)} is not an nn.Module")
-    if any(module._forward_hooks or module._forward_pre_hooks for module in plain_cell.modules()):
-        raise NotNative(f"{cell_name(cell)} has forward hooks, which would not fire")
+    plain_cell: Any = printable_module(cell)
     is_split = callable(getattr(plain_cell, "step", None))
     given = [part for part in schedule.leaf_segments if part.kind == GIVEN or not (is_split and leaf_products(split))]
     of_leaves = leaf_inputs if len(given) < len(schedule.leaf_segments) else None
@@ -88,23 +87,16 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
         return leaves
     if len(leaves) > _MOST_STATES:
         raise NotNative(f"{cell_name(cell)} has {len(leaves)} states; C++ takes {_MOST_STATES}")
-    kinds = _kinds(plain_cell, schedule)
+    kinds = kinds_by_arity(schedule, with_leaves=is_split and bool(leaf_products(split)))
     most = max(kinds, default=0)
     if most > _MOST_CHILDREN:
         raise NotNative(f"a node has {most} children; C++ is printed for up to {_MOST_CHILDREN}")
     states = {name: tuple(value.shape[1:]) for name, value in leaves.items()}
-    widths = None if of_leaves is None else of_leaves.shape[1], _width(inner_inputs)
-    try:
-        formulas, weights = (split_formulas if is_split else cut_formulas)(plain_cell, kinds, states, widths)
-        most = max(len(formula.weights) for formula in formulas.values())
-        if most > _MOST_PRODUCTS:
-            raise StepError(f"it has {most} matrix products; C++ takes {_MOST_PRODUCTS}")
-    except StepError as error:
-        reason = f"{cell_name(cell)} cannot be printed: {error}"
-        if reason not in _reported:
-            _logger.info("%s; its trees run under autograd", reason)
-            _reported.add(reason)
-        raise NotNative(reason) from None
+    widths = None if of_leaves is None else of_leaves.shape[1], width_of(inner_inputs)
+    formulas, weights = printed_formulas(plain_cell, kinds, states, widths)
+    most = max(len(formula.weights) for formula in formulas.values())
+    if most > _MOST_PRODUCTS:
+        raise not_printed(plain_cell, StepError(f"it has {most} matrix products; C++ takes {_MOST_PRODUCTS}"))
     names = dict.fromkeys(name for formula in formulas.values() for name in formula.printed.learned)
     label, of_labels = None, {}
     if isinstance(inner_inputs, LabelVectors) and _repeats(inner_inputs, formulas, weights):
@@ -118,12 +110,6 @@ def run_native(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_
     run = _Run(formulas, schedule, tensors, label)
     run.train = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in flat)
     return dict(zip(leaves, run_under_autograd(run, *flat), strict=True))
-
-
-def _width(features: Features) -> int | None:
-    if isinstance(features, LabelVectors):
-        return features.width
-    return None if features is None else features.shape[1]
 
 
 def _repeats(features: LabelVectors, formulas: Mapping[int, Formula], weights: Weights) -> bool:
@@ -179,14 +165,6 @@ class _Tensors(NamedTuple):
             {key: (next(rest), next(rest)) for key in self.weights},
             {key: next(rest) for key in self.of_labels},
         )
-
-
-def _kinds(cell: Any, schedule: Schedule) -> dict[int, list[int]]:
-    """The kinds of the rows that take a step, by arity; both in ascending order."""
-    runs_leaves = callable(getattr(cell, "step", None)) and bool(leaf_products(cell))
-    segments = [part for level in schedule.levels for part in level.segments]
-    pairs = sorted({(part.arity, part.kind) for part in segments if part.arity or (runs_leaves and part.kind != GIVEN)})
-    return {arity: [kind for of_arity, kind in pairs if of_arity == arity] for arity, _ in pairs}
 
 
 class _Run(NativeRun):

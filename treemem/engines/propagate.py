@@ -9,12 +9,13 @@ import torch
 from treemem.checked_options import checked_choice
 from treemem.engines.autograd import run_autograd
 from treemem.engines.cell import Cell, Features, State, check_cell, feature_rows
+from treemem.engines.cuda.run import run_cuda
 from treemem.engines.native import NotNative, run_native
 from treemem.errors import RecipeError
 from treemem.schedule.schedule import Schedule
 from treemem.schedule.tree_batch import TreeBatch
 
-Engine = Literal["auto", "naive", "autograd", "native"]
+Engine = Literal["auto", "naive", "autograd", "native", "cuda"]
 _FORMER = {"fused": "auto", "recursive": "autograd"}  # engines by the names that they once had
 
 
@@ -51,8 +52,9 @@ def propagate(
     ``"autograd"`` runs level by level in plain torch: on any device, in any precision, with second derivatives, within
     transforms of ``torch.func`` and under ``torch.export``. Cells with the split form run whole levels at once, others
     are called once for each segment (level, kind and arity), and so often their forward hooks fire. ``"native"`` runs
-    level by level in C++ with a backward pass of its own: see :func:`treemem.engines.native.run_native`.
-    ``"auto"`` takes ``"native"`` where it can run, else ``"autograd"``.
+    level by level in C++ with a backward pass of its own: see :func:`treemem.engines.native.run_native`. ``"cuda"``
+    does the same on a GPU, in Triton: see :func:`treemem.engines.cuda.run.run_cuda`. ``"auto"`` takes ``"native"`` or
+    ``"cuda"`` where it can run, else ``"autograd"``.
 
     Args:
         cell: the composition function.
@@ -91,15 +93,16 @@ def run_rows(
     leaf_inputs: torch.Tensor,
     inner_inputs: Features = None,
     *,
-    engine: Literal["auto", "autograd", "native"] = "auto",
+    engine: Literal["auto", "autograd", "native", "cuda"] = "auto",
 ) -> State:
     """The states of all rows of a schedule, each ``[rows, ...]``; see :func:`propagate`."""
-    if engine != "autograd":
-        try:
-            return run_native(cell, schedule, leaf_inputs, inner_inputs)
-        except NotNative as reason:
-            if engine == "native":
-                raise RecipeError(
-                    f"the engine 'native' cannot run here: {reason}; set the layer's engine to 'auto' or 'autograd'"
-                ) from None
+    for name, run in (("native", run_native), ("cuda", run_cuda)):
+        if engine in ("auto", name):
+            try:
+                return run(cell, schedule, leaf_inputs, inner_inputs)
+            except NotNative as reason:
+                if engine == name:
+                    raise RecipeError(
+                        f"the engine {name!r} cannot run here: {reason}; set the layer's engine to 'auto' or 'autograd'"
+                    ) from None
     return run_autograd(cell, schedule, leaf_inputs, feature_rows(inner_inputs))

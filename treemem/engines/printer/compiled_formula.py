@@ -53,6 +53,7 @@ class PrintedCell:
 
     Attributes:
         source: what is compiled: functions that make the inputs of the products, and the step.
+        gathers, step: the programs that it is printed from.
         products: in order.
         learned: names of the cell's parameters and buffers that it reads beside the weights of products.
         dropouts: rate and number of factors a row of each dropout.
@@ -61,6 +62,8 @@ class PrintedCell:
     """
 
     source: Printed
+    gathers: tuple[StepProgram, ...] = field(compare=False)
+    step: StepProgram = field(compare=False)
     products: tuple[PrintedProduct, ...]
     learned: tuple[str, ...]
     dropouts: tuple[tuple[float, int], ...]
@@ -116,7 +119,7 @@ def printed(
         PrintedProduct(copies, below, reads, of_features)
         for (copies, _), (below, of_features), reads in zip(inputs, of_inputs, is_read, strict=True)
     ]
-    return PrintedCell(Printed(name, text), tuple(products), learned, step.dropouts, is_pure)
+    return PrintedCell(Printed(name, text), tuple(gathers), step, tuple(products), learned, step.dropouts, is_pure)
 
 
 def _gather(formula: Step, shape: StepShape, copies: int, width: int) -> tuple[StepProgram, tuple[int, ...]]:

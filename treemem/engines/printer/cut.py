@@ -196,7 +196,7 @@ class _Cutting:
     def __init__(
         self, cell: torch.nn.Module, arity: int, kind: int, states: Mapping[str, tuple[int, ...]], features: int | None
     ) -> None:
-        self._cell: Any = copy.deepcopy(cell).double()  # it may cast to the type of its weights
+        self._cell: Any = copy.deepcopy(cell).cpu().double()  # it may cast to the type of its weights
         self._kind = kind
         self._shape = StepShape(arity, next(iter(states.values()))[-1], {}, states, features=features)
         self._tensors = {name: value.requires_grad_() for name, value in tensors_of(self._cell).items()}

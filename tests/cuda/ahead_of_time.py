@@ -1,0 +1,90 @@
+"""Compiles kernels for GPUs without one, and reads what the assembler says of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tree_strategies import VOCABULARY
+
+from treemem.engines.cuda.launcher import COMPILER_OPTIONS, printed_kernels
+from treemem.engines.formulas import kinds_by_arity, printed_formulas
+from treemem.engines.printer.triton import triton_source
+from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.schedule.tree_batch import TreeBatch
+
+INTEGERS = {"tiles", "child", "parent_begin", "parent_edge", "jobs", "begins", "members"}
+"""Arguments of kernels that are int64; ``NUMBERS`` are not in memory."""
+NUMBERS = {"first", "width", "row_width", "first_column"}
+
+
+class Resources(NamedTuple):
+    """What a kernel takes: registers of a thread, bytes that it spills to memory, bytes of shared memory."""
+
+    registers: int
+    spilled: int
+    shared: int
+
+
+def compiled(kernel: Any, dtype: str, arch: int, num_warps: int, **constants: Any) -> Resources:
+    """Compile a kernel for ``sm_{arch}``; ``dtype`` is ``"fp32"`` or ``"fp64"``."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = kernel.arg_names
+    constant = {name: constants[name] for name in names if name in constants}
+    types = {name: "*i64" if name in INTEGERS else "i32" if name in NUMBERS else f"*{dtype}" for name in names}
+    signature = {name: "constexpr" if name in constant else types[name] for name in names}
+    aligned = {
+        (names.index(name),): [["tt.divisibility", 16]] for name, kind in signature.items() if kind.startswith("*")
+    }
+    made = triton.compile(
+        ASTSource(fn=kernel, signature=signature, constexprs=constant, attrs=aligned),
+        target=GPUTarget("cuda", arch, 32),
+        options=COMPILER_OPTIONS | {"num_warps": num_warps},
+    )
+    ptx = made.asm["ptx"]
+    target = re.search(r"\.target (\S+?),?\s", ptx)
+    assert target is not None
+    folder = Path(triton.__file__).parent / "backends/nvidia/bin"
+    said = ""
+    with tempfile.TemporaryDirectory() as temporary:
+        source = Path(temporary) / "kernel.ptx"
+        source.write_text(ptx)
+        for assembler in ("ptxas", "ptxas-blackwell"):  # of which Triton takes the second for new versions of PTX
+            command = [folder / assembler, "-v", f"--gpu-name={target[1]}", source, "-o", f"{temporary}/kernel.cubin"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            said = done.stderr
+            if done.returncode == 0:
+                break
+    registers = re.findall(r"Used (\d+) registers", said)
+    spilled = re.findall(r"(\d+) bytes spill (?:stores|loads)", said)
+    return Resources(max(map(int, registers)), sum(map(int, spilled)), made.metadata.shared)
+
+
+def layers(hidden_size: int) -> dict[str, TreeLayer]:
+    """A layer of each kind."""
+    return {
+        "Tree-RNN": TreeRNN(hidden_size, VOCABULARY),
+        "Tree-LSTM": TreeLSTM(hidden_size, VOCABULARY),
+        "Child-Sum Tree-LSTM": ChildSumTreeLSTM(hidden_size, VOCABULARY),
+        "TreeCell": TreeCell(hidden_size, VOCABULARY),
+        "Tree-RNN+stack": StackTreeRNN(hidden_size, VOCABULARY, stack_size=3),
+        "Tree-LSTM+stack": StackTreeLSTM(hidden_size, VOCABULARY, stack_size=5, normalize=True, no_op=True),
+    }
+
+
+def kernels_of(layer: TreeLayer) -> dict[str, Any]:
+    """The kernels of a layer over nodes of one and two children."""
+    batch = TreeBatch.from_trees(["(add (g x) y)"], VOCABULARY)
+    states = {name: tuple(value.shape[1:]) for name, value in layer(batch).rows.items()}
+    width = layer.cell.node_input_size  # type: ignore[union-attr]
+    formulas, _ = printed_formulas(layer.cell, kinds_by_arity(batch.schedule), states, (None, width))  # type: ignore[arg-type]
+    printed = {arity: formula.printed for arity, formula in formulas.items()}
+    widths = [torch.Size(shape).numel() for shape in states.values()]
+    return printed_kernels(triton_source(printed, widths, layer.hidden_size))
