@@ -192,11 +192,18 @@ def _end(tensor: torch.Tensor) -> Any:
     return torch.autograd.graph.get_gradient_edge(tensor).node if tensor.requires_grad else None
 
 
+def _double_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """What stands for a tensor of a cell: its numbers do not matter, and copying them would wait for their device."""
+    if not tensor.is_floating_point():
+        return tensor.cpu()
+    return tensor.double() if tensor.device.type == "cpu" else torch.ones(tensor.shape, dtype=torch.float64)
+
+
 class _Cutting:
     def __init__(
         self, cell: torch.nn.Module, arity: int, kind: int, states: Mapping[str, tuple[int, ...]], features: int | None
     ) -> None:
-        self._cell: Any = copy.deepcopy(cell).cpu().double()  # it may cast to the type of its weights
+        self._cell: Any = copy.deepcopy(cell)._apply(_double_on_cpu)  # it may cast to the type of its weights
         self._kind = kind
         self._shape = StepShape(arity, next(iter(states.values()))[-1], {}, states, features=features)
         self._tensors = {name: value.requires_grad_() for name, value in tensors_of(self._cell).items()}
