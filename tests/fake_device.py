@@ -33,6 +33,24 @@ _COPIES = {_aten.copy_, _aten._to_copy}
 _PACKING = {_aten._pack_padded_sequence, _aten._pad_packed_sequence, _aten._pack_padded_sequence_backward}
 """Operations that take or return counts on the CPU beside tensors of the device."""
 
+_LAUNCHES = {
+    **dict.fromkeys(
+        (
+            _aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided, _aten.new_empty_strided,
+            _aten.lift_fresh, _aten._unsafe_view, _aten._reshape_alias, _aten.detach, _aten.alias, _aten.set_,
+            _aten._local_scalar_dense, _aten.is_same_size, _aten._fused_sdp_choice, *_PACKING,
+        ),
+        0,
+    ),
+    **dict.fromkeys((_aten.native_layer_norm_backward, _aten.topk), 2),
+    **dict.fromkeys(
+        (_aten.sort, _aten.argsort, _aten.index_put_, _aten._index_put_impl_, _aten.nonzero, _aten.repeat_interleave), 3
+    ),
+    _aten.embedding_dense_backward: 4,
+    _aten.unique_consecutive: 5,
+}  # fmt: skip
+"""How many kernels of CUDA an operation is, if not one."""
+
 
 class DeviceTensor(torch.Tensor):
     """A tensor that says that it is on the device and holds its numbers on the CPU."""
@@ -69,13 +87,13 @@ class FakeDevice(TorchDispatchMode):
     Attributes:
         waits: how often the host waited for the device, by the name of the operation.
         copies: number of copies to the device.
-        kernels: number of operations on the device that are not views.
+        launches: number of kernels that CUDA would launch; within a tenth of what a GPU counts.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.waits: Counter[str] = Counter()
-        self.copies = self.kernels = 0
+        self.copies = self.launches = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, packet = dict(kwargs or {}), func.overloadpacket
@@ -123,7 +141,8 @@ class FakeDevice(TorchDispatchMode):
         if comes_from_there or goes_there:
             if waits:
                 self.waits[str(packet)] += 1
-            self.kernels += not func.is_view
+            if not (func.is_view or crosses):
+                self.launches += _LAUNCHES.get(packet, 1)
 
 
 def _refuse_mixture(func: Any, args: Any, kwargs: Any) -> None:
@@ -159,12 +178,13 @@ class FakeLauncher(Launcher):
 
     Args:
         device: counts the launches.
+        runs: whether kernels run; if not, what they write stays unset.
     """
 
     device_type = DEVICE.type
 
-    def __init__(self, device: FakeDevice) -> None:
-        self._device = device
+    def __init__(self, device: FakeDevice, runs: bool) -> None:
+        self._device, self._runs = device, runs
 
     def is_watched(self) -> bool:
         """Whether a mode beside the fake device must see each operation."""
@@ -172,7 +192,9 @@ class FakeLauncher(Launcher):
 
     def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
         """Run a kernel on the numbers of its arguments."""
-        self._device.kernels += min(grid) > 0
+        self._device.launches += min(grid) > 0
+        if not self._runs:
+            return
         with _disable_current_modes(), np.errstate(all="ignore"):  # rows that are not there may divide by 0
             super().launch(kernel, grid, *(_numbers(argument) for argument in arguments), **options)
 
@@ -192,10 +214,10 @@ class _Event:
 
 
 @contextmanager
-def fake_device() -> Iterator[FakeDevice]:
+def fake_device(runs_kernels: bool = True) -> Iterator[FakeDevice]:
     """In this block tensors can be on :data:`DEVICE`. There is no autocast."""
     device = FakeDevice()
-    launcher = FakeLauncher(device) if HAS_INTERPRETER else Launcher()
+    launcher = FakeLauncher(device, runs_kernels) if HAS_INTERPRETER else Launcher()
     with (
         mock.patch("torch.is_autocast_enabled", return_value=False),
         mock.patch("torch.get_autocast_dtype", return_value=torch.bfloat16),

@@ -1,0 +1,122 @@
+"""How many kernels CUDA launches in a training step of each network, counted on the fake device.
+
+On small batches a step takes as long as its launches. What adds some must raise a budget here, and so be seen.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from device_cases import CASES, outcome, placed
+from fake_device import DEVICE, HAS_INTERPRETER, fake_device
+
+from benchmarks.device import CPU, measure_on
+from benchmarks.ways import by_engine
+from benchmarks.workloads import of_equations
+from treemem.networks import every_network
+from treemem.nn import TreeNetwork
+
+LENGTH = 4
+"""Trees of this height, or sequences that grow with it."""
+KERNELS = {
+    "Child-Sum Tree-LSTM": 54,
+    "Tree-LSTM": 47,
+    "Tree-LSTM+stack": 47,
+    "Tree-LSTM+stack+normalize": 47,
+    "Tree-LSTM+stack+normalize+no-op": 47,
+    "Tree-RNN": 45,
+    "Tree-RNN+stack": 68,
+    "Tree-RNN+stack+no-op": 68,
+    "TreeCell": 63,
+    "Tree-LSTM, both ways": 197,
+    "own cell": 59,
+    "Tree-LSTM with features": 81,
+    "Tree-LSTM, part by part": 113,
+}
+"""Budgets of networks that run in kernels of Triton. The loss, which weighs all outputs, takes some 20 of them."""
+PLAIN = {
+    "BT-GRC": 1830,
+    "BT-GRC, OneSoft": 5122,
+    "CRvNN": 4325,
+    "DIORA": 5958,
+    "Disjoint Tree-LSTM": 1831,
+    "EBT-GRC": 1920,
+    "Gumbel Tree-LSTM": 1952,
+    "ON-LSTM": 1243,
+    "Ordered Memory": 4883,
+    "Ordered Memory, Tree-RNN cell": 2821,
+    "RL-SPINN": 5055,
+    "RRNet": 3798,
+    "SPINN": 4895,
+    "SPINN, gold transitions": 2849,
+    "LSTM": 798,
+    "RNN": 226,
+    "Transformer": 182,
+    "Universal Transformer": 499,
+    "RNN with a superposition stack": 1178,
+    "WordByWordAttention": 1340,
+    "AttentiveReader": 2125,
+    "ImpatientReader": 2361,
+    "DeepLSTMReader": 2211,
+    "memory cell, stack": 593,
+    "memory cell, doubly linked list": 503,
+    "memory cell, registers": 1011,
+    "attention, bilinear": 296,
+    "transduction": 1997,
+    "language model, ON-LSTM": 1457,
+    "PRPN": 3325,
+}
+"""Budgets of networks whose operations are torch's: what they take today."""
+
+needs_interpreter = pytest.mark.skipif(not HAS_INTERPRETER, reason="Triton is not installed, or there is a GPU")
+
+
+def launches_of(name: str) -> int:
+    """The launches of a training step, which has run before if it traces formulas at first."""
+    torch.manual_seed(0)
+    with fake_device(runs_kernels=False) as device:
+        case = placed(CASES[name](LENGTH), DEVICE, torch.float32)
+        for _ in range(1 + isinstance(case.module, TreeNetwork)):
+            case.module.zero_grad()
+            device.launches = 0
+            outcome(case)
+    return device.launches
+
+
+def check(launches: int, budget: int) -> None:
+    assert launches <= budget
+    assert launches >= 0.9 * budget, "lower the budget, so that what is won stays"
+
+
+def test_every_network_has_a_budget() -> None:
+    assert every_network(LENGTH).keys() <= {*KERNELS, *PLAIN}
+
+
+@needs_interpreter
+@pytest.mark.parametrize("name", KERNELS)
+def test_networks_in_kernels_stay_within_their_budgets(name: str) -> None:
+    check(launches_of(name), KERNELS[name])
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_networks_in_torch_stay_within_their_budgets(name: str) -> None:
+    check(launches_of(name), PLAIN[name])
+
+
+@needs_interpreter
+def test_a_step_of_1024_equations_takes_at_most_60_launches_and_waits_for_nothing() -> None:
+    """The stack-augmented Tree-LSTM of the published tables, with the head and its loss; 13 levels."""
+    with fake_device(runs_kernels=False) as device:
+        measure_on(DEVICE)
+        try:
+            problem = of_equations(8, 13, 1024, True).problem(0)
+            way, step = by_engine(problem), problem.step(0)
+        finally:
+            measure_on(CPU)
+        for _ in range(2):
+            problem.zero_grad()
+            device.launches, device.waits = 0, device.waits.__class__()
+            problem.loss(way._encode(step.batch, step.feat), step.label).backward()
+    assert len(step.batch.schedule.levels) == 13
+    assert not device.waits
+    check(device.launches, 60)
