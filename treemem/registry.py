@@ -72,8 +72,13 @@ class Registry(Generic[Found]):
         """Add a class, or where to import it from (``"module:attribute"``), under a name.
 
         Raises:
-            RecipeError: the name stands for something else.
+            RecipeError: the name stands for something else, or ``target`` is neither a class nor where one is.
         """
+        if not (callable(target) or (isinstance(target, str) and ":" in target)):
+            raise RecipeError(
+                f"{name!r} cannot stand for {target!r:.60}; register a class, or where to import it from, such as "
+                '"my_module:MyClass"'
+            )
         if name in self._own or self._registered.setdefault(name, target) != target:
             raise RecipeError(f"there is a {self.what} {name!r} already; choose another name")
 

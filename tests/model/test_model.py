@@ -56,6 +56,9 @@ def test_a_folder_registers_itself_and_is_imported_when_it_is_asked_for(
         registry.find("Second")
     with pytest.raises(RecipeError, match="there is a thing 'First' already"):
         registry.register("First", dict)
+    for target in (5, None, "no place", ["a:b"]):
+        with pytest.raises(RecipeError, match="'Third' cannot stand for"):
+            registry.register("Third", target)  # type: ignore[arg-type]
     registry.register("Third", dict)
     assert registry.find("Third") is dict
     registry.register("Fourth", type("Fourth", (), {}))  # as in a notebook
