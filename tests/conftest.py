@@ -40,8 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # A file runs in one process (`--dist=loadfile`). Those that take longest begin, so that none is left alone at the end.
 _LONGEST_FILES = (
     "runs/test_study.py", "runs/test_seed_records.py", "tasks/equation_verification/test_generator.py",
-    "runs/test_data_parallel.py", "predict/test_shards.py", "runs/test_kill.py",
-    "networks/memories/test_controllers.py", "engines/test_sequence_engines.py",
+    "runs/test_data_parallel.py", "predict/test_shards.py", "crash/test_kill_points.py",
+    "crash/test_ended_processes.py", "networks/memories/test_controllers.py", "engines/test_sequence_engines.py",
     "engines/test_saved_tensors.py",
     "examples/test_examples.py",
     "cli/test_help_examples.py", "contract/test_contract.py", "contract/test_tasks.py",

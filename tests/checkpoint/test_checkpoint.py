@@ -362,34 +362,6 @@ def test_other_files_stay_beside_a_checkpoint_that_is_saved_over(saved: Path) ->
     assert treemem.load(saved).temperature == 1.0, "that was the temperature of the other model"
 
 
-@pytest.mark.parametrize("renames", [1, 2])
-def test_an_interrupted_replacement_is_finished_or_undone(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, renames: int
-) -> None:
-    """Of the three renames - the card's is the last - the process dies after one or two."""
-    (saved / "README.md").write_text("my card")
-    rename, done = Path.rename, []
-
-    def interrupted(path: Path, target: Path) -> Path:
-        if not path.name.endswith(".tmp"):
-            if len(done) == renames:
-                raise KeyboardInterrupt
-            done.append(path)
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(saved, new_model(1), overwrite=True)
-    monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="model is there already; choose another folder"):
-        checkpoint.save(saved, new_model(2))
-    assert has_weights_of(saved, renames - 1)
-    assert (saved / "README.md").read_text() == "my card"
-    checkpoint.save(saved, new_model(3), overwrite=True)
-    assert has_weights_of(saved, 3)
-    assert [path.name for path in saved.parent.iterdir()] == ["model"]
-
-
 def test_a_full_disk_leaves_the_checkpoint_and_the_run_as_they_were(
     saved: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

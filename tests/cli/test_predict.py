@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from treemem import predict
 from treemem.cli import main
 
 LINES = "x + y = y + x\nx + = x\nsin(x) = cos(x) + 2\n"
@@ -84,12 +83,3 @@ def test_what_is_wrong_is_told(folder: Path, failing: Callable[..., str]) -> Non
     assert "contradict each other" in failing(*PREDICT, "-o", "new.jsonl", "--overwrite", "--resume")
     assert "threshold must be a probability" in failing(*PREDICT, "-o", "new.jsonl", "--threshold", "2")
     assert not (folder / "new.jsonl").exists()
-
-
-def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(predict, "predict_file", interrupted)
-    assert main([*PREDICT, "-o", "answers.jsonl"]) == 130
-    assert capsys.readouterr().err.endswith("stopped; run the same command with --resume to continue\n")

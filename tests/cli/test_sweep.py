@@ -10,7 +10,6 @@ from toy_task import MoreX, toy_data
 
 from treemem.checkpoint import RunFolder, training_state_of
 from treemem.cli import main
-from treemem.runs import run
 from treemem.runs.sweep import without_test
 
 SWEEP = ["sweep", "toy.yaml", "-o", "trials", "training.epochs=1"]
@@ -49,27 +48,6 @@ def test_several_seeds_are_judged_by_their_mean(folder: Path, capsys: pytest.Cap
     assert main([*command[1:], "-o", "best"]) == 0
     told = capsys.readouterr().err
     assert all(f"validation accuracy {accuracy:.4f}" in told for accuracy in record["by_seed"])
-
-
-def test_a_sweep_that_was_stopped_goes_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fit = run.fit
-
-    def stopping(*arguments: object, **options: object) -> object:
-        if str(options["output"]).endswith("trial-002"):
-            raise KeyboardInterrupt
-        return fit(*arguments, **options)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "fit", stopping)
-        assert main([*SWEEP, "--trials", "2"]) == 130
-    assert "without --overwrite to continue" in capsys.readouterr().err
-    assert main([*SWEEP, "--trials", "2"]) == 0
-    said = capsys.readouterr()
-    assert "trial 1 is recorded" in said.err
-    assert "-- trial 2 of 2" in said.err
-    assert "trial-001" not in said.err
 
 
 def test_what_is_no_trial_is_neither_deleted_nor_written_among(folder: Path, failing: Callable[..., str]) -> None:

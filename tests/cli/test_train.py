@@ -119,27 +119,6 @@ def test_other_options_in_the_same_folder_are_refused_until_overwritten(
     assert [row["seed"] for row in rows(trained / "sum" / "answers.jsonl")] == [1]
 
 
-def test_the_same_command_without_overwriting_goes_on_after_an_interruption_of_one_that_overwrote(
-    trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit_seeds, networks = recipe_run.fit_seeds, []
-
-    def stopping(task: Any, network: Any, *rest: Any, **options: Any) -> Any:
-        networks.append(network)
-        if len(networks) == 2:
-            raise KeyboardInterrupt
-        return fit_seeds(task, network, *rest, **options)
-
-    (trained / "sum" / "seed-2" / "notes.txt").write_text("mine")
-    changed = ["train", "toy.yaml", "--seeds", "1", "2", "-o", "run", "training.batch_size=4"]
-    with monkeypatch.context() as patch:
-        patch.setattr(recipe_run, "fit_seeds", stopping)
-        assert main([*changed, "--overwrite"]) == 130
-    assert main(changed) == 0
-    assert all(load_recipe(path).training.batch_size == 4 for path in trained.glob("*/recipe.yaml"))
-    assert (trained / "sum" / "seed-2" / "notes.txt").read_text() == "mine"
-
-
 def test_what_cannot_be_trained_or_scored_costs_no_earlier_run(
     trained: Path, monkeypatch: pytest.MonkeyPatch, failing: Callable[..., str]
 ) -> None:

@@ -7,10 +7,7 @@ import io
 import json
 import multiprocessing
 import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,11 +18,10 @@ import torch
 from models import small_model
 from pyarrow import parquet
 
-import treemem
 from treemem.errors import ParseError, RecipeError
 from treemem.predict import TreePredictor, chunks, file_prediction, partial_output, predict_file
 from treemem.predict.partial_output import PartialOutput
-from treemem.records import format_of, locked, read_records, write_records
+from treemem.records import format_of, read_records, write_records
 from treemem.tasks.listops import ListOps
 from treemem.trees.bridges.dgl import forest_to_dgl
 from treemem.trees.forest import Forest
@@ -230,43 +226,17 @@ class HalfTaken(io.FileIO):
         return super().write(content if self.parts == 1 else content[: len(content) // 2])
 
 
-def replaced_and_killed(path: Path, target: Path) -> None:
-    os.replace(path, target)  # noqa: PTH105  (Path.replace is what is patched)
-    if target.name.startswith("out."):
-        raise KeyboardInterrupt
-
-
-# What is patched, with what, and what the user sees; the run is broken off there.
-BROKEN_OFF = {
-    "an answer is half written": (
-        (partial_output, "append_to", lambda path: HalfTaken(path, "ab")),
-        (RecipeError, r"cannot write .*out\.jsonl\.partial: No space left on device; free some"),
-    ),
-    "the output has just got its name": ((Path, "replace", replaced_and_killed), (KeyboardInterrupt, None)),
-}
-
-
-@pytest.mark.parametrize(
-    ("moment", "name"), [*((each, "out.jsonl") for each in BROKEN_OFF), ([*BROKEN_OFF][1], "out.csv")]
-)
-def test_a_run_broken_off_at_a_moment_goes_on_to_the_same_output(
-    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch, moment: str, name: str
+def test_a_run_that_finds_the_disk_full_halfway_through_an_answer_goes_on_to_the_same_output(
+    tmp_path: Path, text: Path, predictor: TreePredictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, out = tmp_path / f"whole{Path(name).suffix}", tmp_path / name
-    predict_file(predictor, text, whole)
-    patched, (error, said) = BROKEN_OFF[moment]
+    predict_file(predictor, text, tmp_path / "whole.jsonl")
     with monkeypatch.context() as patch:
-        patch.setattr(*patched)
-        with pytest.raises(error, match=said):
-            predict_file(predictor, text, out)
-    assert left_in(tmp_path) - {whole.name, name}
-    if error is RecipeError:
-        left = (tmp_path / f"{name}.partial").read_bytes()
-        assert left.count(b"\n") > 3
-        assert not left.endswith(b"\n")
-    predict_file(predictor, text, out, resume=True)
-    assert out.read_bytes() == whole.read_bytes()
-    assert left_in(tmp_path) == {whole.name, name}
+        patch.setattr(partial_output, "append_to", lambda path: HalfTaken(path, "ab"))
+        with pytest.raises(RecipeError, match=r"cannot write .*out\.jsonl\.partial: No space left on device; free"):
+            predict_file(predictor, text, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl.partial").read_bytes().endswith(b"\n")
+    predict_file(predictor, text, tmp_path / "out.jsonl", resume=True)
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 class Left(NamedTuple):
@@ -298,29 +268,6 @@ def broken_off(predictor: TreePredictor, source: Path, output: Path, overwrite: 
     return left
 
 
-@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
-def test_a_run_killed_at_any_moment_goes_on_to_the_same_output(
-    tmp_path: Path, text: Path, predictor: TreePredictor, name: str
-) -> None:
-    out = tmp_path / name
-    predict_file(predictor, text, out)
-    whole = out.read_bytes()
-    out.unlink()
-    states = broken_off(predictor, text, out)
-    answers = states[-1].answers
-    ends = [place + 1 for place, byte in enumerate(answers) if byte == ord("\n")]
-    for end in {0, 1, 40, *ends, *(place - 1 for place in ends), *(place + 1 for place in ends[:-1])}:
-        # Answers are written before it is said that they are whole; between the two, what was said before stands.
-        said = [about for whole_then, about in states if len(whole_then) <= end]
-        for about in said[-2:] if any(len(state.answers) == end for state in states) else said[-1:]:
-            Left(answers[:end], about).put(out)
-            counts = predict_file(predictor, text, out, resume=True)
-            assert out.read_bytes() == whole, end
-            assert (counts.records, counts.predicted, counts.rejected) == (8, 7, 1)
-            assert left_in(tmp_path) == {name}
-            out.unlink()
-
-
 def test_resume_begins_a_run_and_leaves_a_complete_one(tmp_path: Path, text: Path, predictor: TreePredictor) -> None:
     for name in ("out.jsonl", "out.csv", "out.parquet", "out.txt"):
         out = tmp_path / name
@@ -329,19 +276,6 @@ def test_resume_begins_a_run_and_leaves_a_complete_one(tmp_path: Path, text: Pat
         again = predict_file(predictor, tmp_path / "equations.txt", out, resume=True)
         assert (again.records, again.predicted, again.rejected) == (counts.records, counts.predicted, counts.rejected)
         assert (out.read_bytes(), out.stat().st_mtime_ns) == before
-
-
-def test_a_run_that_would_replace_an_output_is_resumed_with_the_old_one_there(
-    tmp_path: Path, text: Path, predictor: TreePredictor
-) -> None:
-    out = tmp_path / "out.jsonl"
-    out.write_text("old\n")
-    states = broken_off(predictor, text, out, overwrite=True)
-    for begun in states[:2]:
-        out.write_text("old\n")
-        begun.put(out)
-        predict_file(predictor, text, out, resume=True)
-        assert out.read_bytes() == states[-1].answers
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
@@ -365,15 +299,6 @@ def test_an_output_that_appears_during_a_run_is_not_replaced(
     predict_file(predictor, text, out, resume=True)
     assert out.read_bytes() == (tmp_path / f"whole{out.suffix}").read_bytes()
     assert left_in(tmp_path) == {name, f"whole{out.suffix}"}
-
-
-def test_what_a_killed_run_has_left_of_its_output_goes_with_the_next(
-    tmp_path: Path, text: Path, predictor: TreePredictor
-) -> None:
-    for name in (".out.csv.tmp", ".out.csv.lock", ".out.csv.partial.json.tmp", ".out.csv.partial.json.lock"):
-        (tmp_path / name).write_text("id,predic")
-    predict_file(predictor, text, tmp_path / "out.csv")
-    assert left_in(tmp_path) == {"out.csv"}
 
 
 @pytest.mark.parametrize(("name", "target"), [("out.jsonl", "precious"), ("out.csv", "new")])
@@ -452,17 +377,6 @@ def test_records_or_answers_that_changed_are_noticed(tmp_path: Path, predictor: 
     (tmp_path / "out.jsonl.partial.json").write_text("{")
     with pytest.raises(RecipeError, match=r"partial\.json is damaged"):
         predict_file(predictor, source, out, resume=True)
-
-
-def test_the_second_of_two_processes_that_write_one_output_is_told_of_the_first(
-    tmp_path: Path, text: Path, predictor: TreePredictor
-) -> None:
-    out = tmp_path / "out.jsonl"
-    with locked(out), PartialOutput(out, {}, resume=False):
-        for options in ({}, {"overwrite": True}, {"resume": True}):
-            with pytest.raises(RecipeError, match=r"another process is writing .*out\.jsonl; wait until it ends"):
-                predict_file(predictor, text, out, **options)
-    assert left_in(tmp_path) == set()
 
 
 @pytest.mark.parametrize("change", [lambda size: size - 30, lambda size: size + 30])
@@ -559,48 +473,6 @@ def test_graphs_of_dgl_hold_the_trees_of_examples(tmp_path: Path, predictor: Tre
     with pytest.raises(ParseError, match=r"graphs\.bin, line 1.*: it holds no graphs, or is damaged"):
         predict_file(predictor, source, tmp_path / "torn.jsonl")
     assert left_in(tmp_path) == {"graphs.bin", "out.jsonl"}
-
-
-# A script without a guard around its main part.
-KILLED = """
-import multiprocessing, os, signal, sys
-from pathlib import Path
-from treemem.predict import TreePredictor, chunks, predict_file
-from treemem.predict.partial_output import PartialOutput
-from models import small_model
-chunks.CHUNK_RECORDS = 3
-append = PartialOutput.append
-def killed(self, lines, **counts):
-    if self.num_lines:
-        Path(sys.argv[3]).write_text(" ".join(str(child.pid) for child in multiprocessing.active_children()))
-        self._stream.write(lines[:-7])
-        os.kill(os.getpid(), signal.SIGKILL)
-    append(self, lines, **counts)
-PartialOutput.append = killed
-predict_file(TreePredictor(small_model(), processes=2), sys.argv[1], sys.argv[2])
-"""
-
-
-def test_a_script_killed_while_it_writes_is_resumed_and_takes_its_processes_with_it(
-    tmp_path: Path, text: Path, predictor: TreePredictor
-) -> None:
-    search = os.pathsep.join([str(Path(treemem.__file__).parents[1]), str(Path(__file__).parent)])
-    (tmp_path / "script.py").write_text(KILLED)
-    names = [tmp_path / name for name in ("script.py", "equations.txt", "out.jsonl", "children")]
-    command = [sys.executable, *map(str, names)]
-    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": search}).returncode == -signal.SIGKILL
-    children = [Path("/proc", process) for process in (tmp_path / "children").read_text().split()]
-    assert children
-    for _ in range(300):
-        if not any(child.exists() for child in children):
-            break
-        time.sleep(0.1)
-    assert not any(child.exists() for child in children)
-    assert not (tmp_path / "out.jsonl.partial").read_bytes().endswith(b"\n")
-    predict_file(predictor, text, tmp_path / "out.jsonl", resume=True)
-    predict_file(predictor, text, tmp_path / "whole.jsonl")
-    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert left_in(tmp_path) == {"script.py", "children", "out.jsonl", "whole.jsonl"}
 
 
 def test_no_record_is_lost_when_a_process_that_reads_dies(

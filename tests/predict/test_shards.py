@@ -8,11 +8,11 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from documentation.page_blocks import DOCS, python_blocks
+from fake_ray import Here
 from models import small_model
 
 import treemem
@@ -186,36 +186,6 @@ def test_a_predictor_in_a_pipeline_of_ray_data_answers_every_record_after_it_was
         assert found["prediction"] == wanted["prediction"]
         chance = math.nan if wanted["probability"] is None else wanted["probability"]
         assert found["probability"] == pytest.approx(chance, nan_ok=True)
-
-
-class Here:
-    """As much of Ray as it takes to run a job in this process: a task is its result."""
-
-    exceptions = SimpleNamespace(RayError=LookupError)
-
-    def __init__(self, has_begun: bool = True, **resources: float) -> None:
-        self.has_begun, self.resources, self.told = has_begun, {"CPU": 3.0, **resources}, []
-
-    def is_initialized(self) -> bool:
-        return self.has_begun
-
-    def cluster_resources(self) -> dict[str, float]:
-        return self.resources
-
-    def init(self, **options: Any) -> None:
-        self.told.append(options)
-
-    def shutdown(self) -> None:
-        self.told.append("ended")
-
-    def remote(self, **_: Any) -> Any:
-        return lambda function: SimpleNamespace(remote=lambda *arguments: (arguments, function(*arguments)))
-
-    def wait(self, running: list[Any]) -> tuple[list[Any], list[Any]]:
-        return running[:1], running[1:]
-
-    def get(self, done: tuple[Any, Any]) -> Any:
-        return done[1]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -164,22 +163,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     for place in ("file", "file/below", "closed"):
         with pytest.raises(RecipeError, match=rf"cannot train in .*{place}: .*must be a folder that can be written"):
             run(tmp_path / place)
-
-
-def test_a_second_process_is_kept_out_until_the_first_one_is_gone(tmp_path: Path) -> None:
-    program = (
-        "import sys; from treemem.checkpoint import RunFolder\n"
-        "with RunFolder(sys.argv[1]).locked(): print('held', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
-        for resume in (False, True):
-            with pytest.raises(RecipeError, match="another process is training in"):
-                run(tmp_path, resume=resume)
-        other.kill()
-    run(tmp_path)
 
 
 def test_an_option_that_no_checkpoint_can_hold_is_refused_before_training(

@@ -6,14 +6,12 @@ import json
 import logging
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_task  # noqa: F401  (registers the task more_x)
-from killed_run import die_at
+from toy_task import KindSum  # and the task more_x
 
 from treemem.checkpoint import RunFolder
 from treemem.cli import main
@@ -41,22 +39,20 @@ def command(*words: str) -> list[str]:
     return ["train", "toy.yaml", "-o", "run", *words]
 
 
-def training(folder: Path, words: list[str], moment: str = "", count: int = 0) -> None:
-    """Run a command in a process of its own, which dies in place of a file operation if it is told to."""
+def training(folder: Path, words: list[str]) -> None:
+    """Run a command in a process of its own."""
     os.chdir(folder)
-    if moment:
-        die_at({"fsync": os, "replace": Path}[moment], moment, count)
     raise SystemExit(main(words))
 
 
-def at_once(folder: Path, *commands: tuple[Any, ...]) -> list[int]:
+def at_once(folder: Path, *commands: list[str]) -> list[int]:
     """Start commands in processes of their own at once, and return their exit codes."""
     copies = multiprocessing.get_context("forkserver")
     copies.set_forkserver_preload(
         ["toy_task", "treemem.runs.recipe_run", "treemem.runs.training_loop", "torch._dynamo", "lightning_fabric",
          "scipy.optimize", "matplotlib.pyplot", "treemem.explore"]
     )  # fmt: skip
-    processes = [copies.Process(target=training, args=(folder, *each)) for each in commands]
+    processes = [copies.Process(target=training, args=(folder, words)) for words in commands]
     for process in processes:
         process.start()
     for process in processes:
@@ -76,7 +72,7 @@ def recorded_seeds(folder: Path, network: str = "sum") -> list[int]:
 
 def test_commands_at_once_record_the_seeds_of_all(folder: Path) -> None:
     seeds = [str(seed) for seed in range(4)]
-    assert at_once(folder, *((command("--networks", "sum", "--seeds", seed),) for seed in seeds)) == [0] * 4
+    assert at_once(folder, *(command("--networks", "sum", "--seeds", seed) for seed in seeds)) == [0] * 4
     together = folder / "whole"
     assert main(["train", "toy.yaml", "-o", "whole", "--networks", "sum", "--seeds", *seeds]) == 0
     assert results(folder / "run") == results(together)
@@ -85,20 +81,9 @@ def test_commands_at_once_record_the_seeds_of_all(folder: Path) -> None:
     assert not list((folder / "run").rglob(".*.tmp"))
 
 
-def test_after_some_commands_were_killed_the_same_commands_record_the_seeds_of_all(folder: Path) -> None:
-    """They die while they train, while they record a seed, and before any file is there."""
-    moments: list[tuple[Any, ...]] = [("fsync", 3), ("replace", 6), ("replace", 9), ("fsync", 22), ()]
-    words = [command("--networks", "sum", "--seeds", str(seed)) for seed in range(5)]
-    codes = at_once(folder, *((each, *moment) for each, moment in zip(words, moments, strict=True)))
-    assert codes == [-signal.SIGKILL] * 4 + [0]
-    assert at_once(folder, *((each,) for each in words)) == [0] * 5
-    assert main(["train", "toy.yaml", "-o", "whole", "--networks", "sum", "--seeds", *map(str, range(5))]) == 0
-    assert results(folder / "run") == results(folder / "whole")
-
-
 def test_of_two_commands_with_other_options_at_once_one_is_refused(folder: Path) -> None:
     small = ["--networks", "sum", "--seeds"]
-    codes = at_once(folder, (command(*small, "1"),), (command(*small, "2", "training.batch_size=4"),))
+    codes = at_once(folder, command(*small, "1"), command(*small, "2", "training.batch_size=4"))
     assert sorted(codes) == [0, 2]
     kept = 1 if codes[0] == 0 else 2
     assert recorded_seeds(folder / "run") == [kept]
@@ -184,6 +169,18 @@ def test_a_damaged_recipe_is_named_and_may_be_deleted(folder: Path, capsys: pyte
     recipe.unlink()
     assert main(command("--networks", "sum", "--seeds", "2")) == 0
     assert recorded_seeds(folder / "run") == [1, 2]
+
+
+def test_damaged_records_are_told_before_anything_is_trained(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(command("--networks", "sum", "--seeds", "1")) == 0
+    monkeypatch.setattr(KindSum, "forward", lambda self, batch: pytest.fail("it trains"))
+    for content in ('{"seed": 1\n', '{"seed": 1}\n'):
+        (folder / "run" / "sum" / "answers.jsonl").write_text(content)
+        for words in (["2"], ["1"], ["2", "--overwrite"]):
+            assert main(command("--networks", "sum", "--seeds", *words)) == 2
+            assert "run/sum/answers.jsonl, line 1" in capsys.readouterr().err
 
 
 def test_a_training_whose_folder_was_given_to_other_options_meanwhile_is_not_recorded(

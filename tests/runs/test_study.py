@@ -1,12 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -273,58 +268,6 @@ def test_names_that_would_overwrite_something_are_refused(
     with pytest.raises(RecipeError, match=message):
         run_study(MoreX(), [run], {"data": toy_data()}, folder=tmp_path / "runs", results=tmp_path / "s", files=others)
     assert not list(tmp_path.iterdir())
-
-
-SCRIPT = """
-import signal, sys
-sys.path.insert(0, sys.argv[2])
-from toy_task import MoreX, toy_data
-from test_study import runs
-from treemem.runs import run_study
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without it
-    long = runs(1, 2, epochs=1_000_000)
-    run_study(MoreX(), long, {"data": toy_data()}, folder=sys.argv[1], results=sys.argv[1] + "/s.jsonl", processes=2)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_processes_end_with_a_study_that_is_killed_or_interrupted(tmp_path: Path, how: signal.Signals) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
-    study = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path), str(here)],
-        env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        logs = [tmp_path / run.name / "metrics.jsonl" for run in runs(1, 2)]
-        assert comes_true(lambda: all(log.exists() and log.stat().st_size for log in logs)), "both runs train"
-        workers = children_of(study.pid)
-        assert len(workers) >= 2
-        study.send_signal(how)
-        study.wait(60)
-    finally:
-        study.kill()
-        study.wait()
-    assert comes_true(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers)), "and end with it"
-
-
-def children_of(process: int) -> list[int]:
-    stats = [(int(path.parent.name), path.read_text()) for path in Path("/proc").glob("[0-9]*/stat")]
-    return [number for number, stat in stats if int(stat.rsplit(")", 1)[1].split()[1]) == process]
-
-
-def comes_true(condition: Callable[[], bool], seconds: float = 120) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def test_options_at_their_defaults_are_the_same_run(tmp_path: Path) -> None:

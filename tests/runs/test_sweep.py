@@ -126,18 +126,6 @@ def test_no_point_is_drawn_twice_and_more_trials_than_points_are_refused(recipe:
         plan_sweep(recipe, varied, trials=5)
 
 
-def test_an_interrupted_trial_keeps_its_values(
-    recipe: str, tmp_path: Path, before_fit: list[Callable[..., None]]
-) -> None:
-    whole = run_sweep(recipe, [], trials=2, output=tmp_path / "whole")
-    before_fit.append(failing("trial-002", KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
-    before_fit.clear()
-    resumed = run_sweep(recipe, [], trials=2, output=tmp_path / "sweep")
-    assert [each["overrides"] for each in resumed] == [each["overrides"] for each in whole]
-
-
 def test_without_optuna_the_message_says_what_to_install(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(RecipeError, match=r"pip install 'treemem\[sweep\]'"):

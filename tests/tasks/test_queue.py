@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -164,21 +161,3 @@ class ManyErrors(Entry):
 
 def test_all_errors_come_back_from_the_workers(places: Places) -> None:
     assert len(queue.run_queue([ManyErrors("any/study", 1.0)], places, processes=2)) == 60
-
-
-def test_the_jobs_of_a_killed_queue_are_free_and_resume(tmp_path: Path) -> None:
-    words = [
-        *(sys.executable, "-m", "treemem", "queue", "listops/data-size"),
-        *("--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")),
-    ]
-    (tmp_path / "results").mkdir()
-    started = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    locks = tmp_path / "runs" / "queue"
-    while not (locks.exists() and any(locks.iterdir())):
-        assert started.poll() is None
-        time.sleep(0.1)
-    started.kill()
-    started.wait()
-    (lock,) = locks.iterdir()
-    with FileLock(lock, timeout=60):  # the worker ends with its parent
-        pass

@@ -62,7 +62,7 @@ def replace_checkpoint(folder: Path, files: Mapping[str, bytes]) -> None:
     Raises:
         CheckpointError: it cannot be written.
     """
-    made = folder.with_name(f".{folder.name}.new")
+    made = _made(folder)
     try:
         shutil.rmtree(made, ignore_errors=True)
         write_checkpoint(made, files)
@@ -120,13 +120,19 @@ def finish_replacement(folder: Path) -> None:
         for other in former.iterdir():
             if other.name not in _OWN_FILES and not (folder / other.name).exists():
                 other.rename(folder / other.name)
-        shutil.rmtree(former)
+        made = _made(folder)  # a kill may leave a part of it, which the next replacement deletes
+        former.rename(made)
+        shutil.rmtree(made)
     except OSError as error:
         raise CheckpointError(f"cannot write the checkpoint {folder}: {cannot_write(error)}") from error
 
 
 def _former(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.former")
+
+
+def _made(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.new")
 
 
 def has_manifest(folder: Path) -> bool:

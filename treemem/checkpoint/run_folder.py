@@ -167,6 +167,11 @@ class RunFolder:
             raise CheckpointError("; ".join(problems))
         return None
 
+    def make_last_best(self) -> None:
+        """Make the last checkpoint the best one, if a process was killed before it had done so."""
+        pointers = self._pointers()
+        self._point({**pointers, "best": pointers["last"][:1]})
+
     def number_of(self, kind: Kind) -> int | None:
         """Return the number of the best or the last checkpoint; None without any."""
         return next(iter(self._pointers()[kind]), None)

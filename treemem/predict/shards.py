@@ -20,6 +20,7 @@ from treemem.checkpoint import is_pretrained_name
 from treemem.errors import CheckpointError, RecipeError, TreememError
 from treemem.model_digest import model_digest
 from treemem.predict.file_prediction import PredictionCounts, predict_file
+from treemem.predict.partial_output import PartialOutput
 from treemem.predict.predictor import TreePredictor
 from treemem.records import read_json, read_source, write_text, writing
 
@@ -148,7 +149,8 @@ def predict_shards(
     digest = model_digest(predictor.model)
     settings = {"model": digest, "threshold": predictor.threshold, "batch_size": batch_size, "device": device}
     _prepare_folder(folder, {**settings, "input": str(shards[0].parent)})
-    remaining = [shard for shard in shards if not (folder / shard.name).exists()]
+    answers = {shard: folder / shard.name for shard in shards}
+    remaining = [shard for shard, place in answers.items() if PartialOutput.exists(place) or not place.exists()]
     job = _Job(os.fspath(checkpoint), predictor.threshold, batch_size, device, digest, str(folder))
     records = rejected = 0
     failed: dict[str, str] = {}

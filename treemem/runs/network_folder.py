@@ -96,7 +96,9 @@ class NetworkFolder:
 
         Raises:
             RecipeError: there is such a seed; the message names it and the options.
+            ParseError: a record there is damaged, so that no results could be written after a training.
         """
+        self.records()
         problem = self.differences()
         if not problem:
             return ""
@@ -121,13 +123,14 @@ class NetworkFolder:
 
         Raises:
             RecipeError: seeds there have other options, or the files cannot be written.
+            ParseError: as :meth:`check`.
         """
         with locked_results(self.path.parent):
             if self.check_seeds() or not (self.path / RECIPE).is_file() or not recorded_digest(self.path):
                 with writing(self.path):
                     self.path.mkdir(parents=True, exist_ok=True)
+                write_text(self.path / RECIPE, format_recipe(self.recipe))  # first: it marks the folder of a run
                 write_card(self.path, self.card, self.digest)
-                write_text(self.path / RECIPE, format_recipe(self.recipe))
 
     def add(self, seeds: Sequence[int], result: SeedsResult) -> None:
         """Add the records of seeds to those in the folder, and write the results of all.

@@ -23,7 +23,6 @@ from treemem.records import read_records
 from treemem.runs.fit import check_fit
 from treemem.runs.network_folder import (
     CARD,
-    RECIPE,
     RESULTS,
     TEST,
     NetworkFolder,
@@ -48,18 +47,25 @@ def default_folder(task: str, recipe: str | Path) -> Path:
 
 
 def check_empty(folder: Path) -> None:
-    """Check that a folder is absent or empty, except for a log and hidden files.
+    """Check that a folder is absent or has no files, except for a log and hidden ones.
 
     Raises:
         RecipeError: it holds something else.
     """
-    others = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    others = sorted(name for name in others if name != LOG and not name.startswith("."))
+    places = [path for path in folder.iterdir() if path.name != LOG] if folder.is_dir() else []
+    others = sorted(place.name for place in places if _holds_files(place))
     if others:
         raise RecipeError(
             f"{folder} holds {others[0]} and nothing that was trained there; choose a new folder for the output "
             "(--output)"
         )
+
+
+def _holds_files(place: Path) -> bool:
+    """Return whether a place is a file, or a folder with files in it, except for hidden ones."""
+    if place.name.startswith("."):
+        return False
+    return not place.is_dir() or any(map(_holds_files, place.iterdir()))
 
 
 def check_folder(output: Path) -> None:
@@ -73,8 +79,16 @@ def check_folder(output: Path) -> None:
     if output.exists():
         with locked_results(output):  # another command may be about to write its first files
             is_begun = any((run / ".lock").is_file() for run in output.glob("*/seed-*/"))
-            if not is_begun and not any(recorded_digest(path.parent) for path in output.glob(f"*/{RECIPE}")):
+            if not is_begun and not any(map(_has_recipe, output.iterdir())):
                 check_empty(output)
+
+
+def _has_recipe(folder: Path) -> bool:
+    """Return whether a folder has a whole recipe, as that of a network has from its beginning on."""
+    try:
+        return read_recipe(folder) is not None
+    except RecipeError:
+        return False
 
 
 def train_recipe(

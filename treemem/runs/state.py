@@ -74,6 +74,11 @@ class Progress:
         return self.epoch >= options.epochs or (options.budget is not None and self.spent >= options.budget)
 
     @property
+    def is_best(self) -> bool:
+        """Whether the last epoch is the best so far, and nothing was done since."""
+        return self.best_epoch == self.epoch > 0 and not self.step
+
+    @property
     def spent(self) -> float:
         """Seconds of computing of all steps."""
         return sum(record.get("compute_seconds", 0.0) for record in self.records) + self.compute_seconds
@@ -185,6 +190,8 @@ class RunState:
         progress = self.progress
 
         def epoch_of_best() -> int:
+            if self.folder.number_of("best") is None and progress.is_best:
+                self.folder.make_last_best()
             best = None if self.folder.number_of("best") is None else self.folder.find("best")
             return 0 if best is None else len(checkpoint.records_of(best[2], best[1]))
 

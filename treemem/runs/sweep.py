@@ -7,12 +7,13 @@ import itertools
 import json
 import logging
 import math
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -20,7 +21,7 @@ from treemem.checked_options import checked_count
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import CellError, RecipeError
 from treemem.metrics.score import Monitor, monitor_of
-from treemem.records import writing
+from treemem.records import read_json, writing
 from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.recipe_run import check_empty
 from treemem.runs.run import StudyRun, completed_run
@@ -267,6 +268,37 @@ def _digest_of(sweep: Sweep, record: Mapping[str, Any]) -> str | None:
     return sweep.trial(record["trial"], record["overrides"]).digest
 
 
+class _FolderLock:
+    """The lock of Optuna's journal: nothing more, since the folder of the sweep is locked.
+
+    Optuna's own lock outlives a killed process, and the next one would wait for it.
+    """
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def _drop_unfinished_draw(journal: Path) -> None:
+    """Remove the draw that a killed process began and has not given its number, so that the next one draws the same.
+
+    Raises:
+        ParseError: a line is not JSON.
+    """
+    lines = journal.read_bytes().splitlines(keepends=True) if journal.exists() else []
+    kept, end, is_kept = 0, 0, True
+    for line in lines:
+        record = read_json(line, str(journal)) if line.endswith(b"\n") else {}
+        begins = "study_id" in record and "trial_id" not in record
+        is_kept = (is_kept and not begins) or "number" in record.get("user_attr", {})
+        end += len(line)
+        kept = end if is_kept and record else kept
+    if lines:
+        os.truncate(journal, kept)
+
+
 class _Draws:
     """The points of a sweep, drawn by Optuna and kept in its journal."""
 
@@ -276,7 +308,9 @@ class _Draws:
         from optuna.storages.journal import JournalFileBackend
 
         self._sweep, self._points = sweep, _points(sweep.variations)
-        storage = JournalStorage(JournalFileBackend(str(journal)))
+        with writing(journal):
+            _drop_unfinished_draw(journal)
+        storage = JournalStorage(JournalFileBackend(str(journal), cast(Any, _FolderLock())))
         self._study = optuna.create_study(
             storage=storage, study_name="sweep", direction=f"{sweep.monitor.mode}imize", load_if_exists=True
         )
