@@ -278,6 +278,13 @@ def test_options_at_their_defaults_are_the_same_run(tmp_path: Path) -> None:
     assert run_study(MoreX(), [spelled], data, folder=tmp_path / "runs", results=results) == first
 
 
+def test_options_without_effect_on_results_make_no_other_run(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"folder": tmp_path / "runs", "results": tmp_path / "study.jsonl"}
+    first = run_study(MoreX(), runs(1), {"data": toy_data()}, **given)
+    other = dataclasses.replace(runs(1)[0].training, prefetch=2, checkpoint_seconds=None, accelerator="cpu")
+    assert run_study(MoreX(), [dataclasses.replace(runs(1)[0], training=other)], {"data": toy_data()}, **given) == first
+
+
 def test_two_runs_of_one_name_and_no_process_are_refused(tmp_path: Path) -> None:
     given: dict[str, Any] = {"folder": tmp_path, "results": tmp_path / "study.jsonl"}
     with pytest.raises(RecipeError, match="one name"):
