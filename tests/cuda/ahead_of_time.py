@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import triton
 from tree_strategies import VOCABULARY
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
+from treemem.engines.cuda import kernels as plain_kernels
 from treemem.engines.cuda.launcher import COMPILER_OPTIONS, printed_kernels
 from treemem.engines.formulas import kinds_by_arity, printed_formulas
 from treemem.engines.printer.triton import triton_source
@@ -18,7 +24,7 @@ from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, 
 from treemem.schedule.tree_batch import TreeBatch
 
 INTEGERS = {"tiles", "child", "parent_begin", "parent_edge", "jobs", "begins", "members"}
-"""Arguments of kernels that are int64; ``NUMBERS`` are not in memory."""
+"""Arguments of kernels that are int64 in memory."""
 NUMBERS = {"first", "width", "row_width", "first_column"}
 
 
@@ -32,10 +38,6 @@ class Resources(NamedTuple):
 
 def compiled(kernel: Any, dtype: str, arch: int, num_warps: int, **constants: Any) -> Resources:
     """Compile a kernel for ``sm_{arch}``; ``dtype`` is ``"fp32"`` or ``"fp64"``."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     names = kernel.arg_names
     constant = {name: constants[name] for name in names if name in constants}
     types = {name: "*i64" if name in INTEGERS else "i32" if name in NUMBERS else f"*{dtype}" for name in names}
@@ -88,3 +90,29 @@ def kernels_of(layer: TreeLayer) -> dict[str, Any]:
     printed = {arity: formula.printed for arity, formula in formulas.items()}
     widths = [torch.Size(shape).numel() for shape in states.values()]
     return printed_kernels(triton_source(printed, widths, layer.hidden_size))
+
+
+def main() -> None:
+    """Print the resources of kernels as JSON; an argument is a layer, its width, a type and an architecture."""
+    found = {}
+    for case in sys.argv[1:]:
+        name, size, dtype, arch = case.split(":")
+        precision = "tf32x3" if dtype == "fp32" else "ieee"
+        if name == "plain":
+            none: dict[str, Any] = {"COLUMNS": 32, "DEPTH": 32, "BLOCK": 64, "PRECISION": precision}
+            kernels: dict[str, Any] = {"weight_gradients": plain_kernels.weight_gradients}
+            kernels["segment_sums"] = plain_kernels.segment_sums
+        else:
+            layer = layers(int(size))[name]
+            unread = {"factors"} | ({"learned", "d_learned"} if name != "TreeCell" else set())
+            reads_labels = layer.cell.reads_labels  # type: ignore[union-attr]
+            unread |= set() if reads_labels else {"features", "d_features"}
+            none = {**dict.fromkeys(unread), "PRECISION": precision}
+            kernels = {way: kernels_of(layer)[way] for way in ("forward", "backward")}
+        for kernel, function in kernels.items():
+            found[f"{case}:{kernel}"] = compiled(function, dtype, int(arch), COMPILER_OPTIONS["num_warps"], **none)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -59,8 +59,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
         direction: ``"up"``: only the upward pass, without ``down``. ``"down"``: the states are those of the downward
             pass. ``"both"``: ``output`` is the concatenation of both passes, so encodings are twice as wide; the states
             of the passes are named ``up_...`` and ``down_...``.
-        engine: ``"auto"``, ``"native"``, ``"autograd"`` or ``"naive"``; see :func:`treemem.ops.propagate`. All give the
-            same numbers.
+        engine: ``"auto"``, ``"native"``, ``"cuda"``, ``"autograd"`` or ``"naive"``; see :func:`treemem.ops.propagate`.
+            All give the same numbers.
 
     Raises:
         RecipeError: an unknown engine, leaf form or direction; a direction that does not fit ``down``; a size that is
