@@ -44,7 +44,7 @@ _LONGEST_FILES = (
     "crash/test_ended_processes.py", "networks/memories/test_controllers.py", "engines/test_sequence_engines.py",
     "engines/test_saved_tensors.py",
     "examples/test_examples.py",
-    "cli/test_help_examples.py", "contract/test_contract.py", "contract/test_tasks.py",
+    "cli/test_help_examples.py", "extension/test_learners.py", "extension/test_tasks.py",
     "tasks/logical_inference/test_task.py",
 )  # fmt: skip
 

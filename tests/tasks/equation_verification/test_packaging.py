@@ -107,7 +107,7 @@ def test_a_task_can_come_with_several_models() -> None:
 
 def test_a_task_without_a_model_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert pretrained_folder("equation_verification").parent.name == "equation_verification"
-    monkeypatch.setattr("treemem.checkpoint.pretrained_folder", lambda task: tmp_path / "none")
+    monkeypatch.setattr("treemem.checkpoint.model_folder.pretrained_folder", lambda task: tmp_path / "none")
     with pytest.raises(CheckpointError, match="no trained model 'equation_verification' comes with treemem"):
         load_pretrained("equation_verification")
     monkeypatch.undo()
