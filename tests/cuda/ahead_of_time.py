@@ -19,7 +19,7 @@ from triton.compiler import ASTSource
 from treemem.engines.cuda import kernels as plain_kernels
 from treemem.engines.cuda.launcher import COMPILER_OPTIONS, printed_kernels
 from treemem.engines.formulas import kinds_by_arity, printed_formulas
-from treemem.engines.printer.triton import triton_source
+from treemem.engines.printer.triton import kernel_names, triton_source
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -88,8 +88,9 @@ def kernels_of(layer: TreeLayer) -> dict[str, Any]:
     width = layer.cell.node_input_size  # type: ignore[union-attr]
     formulas, _ = printed_formulas(layer.cell, kinds_by_arity(batch.schedule), states, (None, width))  # type: ignore[arg-type]
     printed = {arity: formula.printed for arity, formula in formulas.items()}
-    widths = [torch.Size(shape).numel() for shape in states.values()]
-    return printed_kernels(triton_source(printed, widths, layer.hidden_size))
+    widths, size = [torch.Size(shape).numel() for shape in states.values()], layer.hidden_size
+    module = printed_kernels(triton_source(printed, widths, size))
+    return {name: module[name] for cell in printed.values() for name in kernel_names(cell, size)}
 
 
 def main() -> None:
@@ -100,15 +101,15 @@ def main() -> None:
         precision = "tf32x3" if dtype == "fp32" else "ieee"
         if name == "plain":
             none: dict[str, Any] = {"COLUMNS": 32, "DEPTH": 32, "BLOCK": 64, "PRECISION": precision}
-            kernels: dict[str, Any] = {"weight_gradients": plain_kernels.weight_gradients}
-            kernels["segment_sums"] = plain_kernels.segment_sums
+            names = ["products", "input_gradients", "weight_gradients", "segment_sums"]
+            kernels = {kernel: getattr(plain_kernels, kernel) for kernel in names}
         else:
             layer = layers(int(size))[name]
             unread = {"factors"} | ({"learned", "d_learned"} if name != "TreeCell" else set())
             reads_labels = layer.cell.reads_labels  # type: ignore[union-attr]
             unread |= set() if reads_labels else {"features", "d_features"}
             none = {**dict.fromkeys(unread), "PRECISION": precision}
-            kernels = {way: kernels_of(layer)[way] for way in ("forward", "backward")}
+            kernels = kernels_of(layer)
         for kernel, function in kernels.items():
             found[f"{case}:{kernel}"] = compiled(function, dtype, int(arch), COMPILER_OPTIONS["num_warps"], **none)
     print(json.dumps(found))

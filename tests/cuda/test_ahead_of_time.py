@@ -19,7 +19,7 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.parametrize(
     "cases",
     [
-        ["Tree-LSTM:60:fp32:90", "plain:64:fp32:90"],
+        ["Tree-LSTM:60:fp32:90", "Tree-LSTM:150:fp32:90", "plain:64:fp32:90"],
         ["Tree-RNN:60:fp32:80", "Tree-RNN:20:fp64:80"],
         pytest.param(["Tree-LSTM+stack:60:fp32:90", "Tree-LSTM:60:fp32:80"], marks=pytest.mark.slow),
     ],
@@ -33,7 +33,7 @@ def test_kernels_compile_without_a_gpu_and_spill_no_registers(cases: list[str], 
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == 2 * len(cases)
+    assert len(found) >= 2 * len(cases)
     for kernel, (registers, spilled, shared) in found.items():
         assert spilled == 0, f"{kernel} spills {spilled} bytes"
         assert 0 < registers <= 255

@@ -18,7 +18,8 @@ from tree_strategies import VOCABULARY
 
 from treemem import Forest, RecipeError, TreeBatch
 from treemem.engines.cell import State
-from treemem.engines.cuda import plan
+from treemem.engines.cuda import plan, run
+from treemem.engines.cuda.launcher import product_precision
 from treemem.nn import TreeLSTM, TreeNetwork
 from treemem.schedule.schedule import Schedule
 
@@ -176,6 +177,19 @@ def test_parts_that_start_from_given_rows_give_the_same_roots() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
+def test_products_are_as_exact_as_torch_is_told() -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        found = []
+        for name in ("highest", "high"):
+            torch.set_float32_matmul_precision(name)
+            found.append(product_precision(torch.float32))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert found == ["tf32x3", "tf32"]
+    assert product_precision(torch.float64) == "ieee"
+
+
 def test_leaves_alone_and_empty_batches_run() -> None:
     network = make("tree rnn")
     for trees in ([], ["x", "y"]):
@@ -197,7 +211,20 @@ def test_a_retained_graph_gives_the_same_gradients_again_and_none_of_second_orde
             torch.autograd.grad(sum(value.sum() for value in twice if value is not None), weights, allow_unused=True)
 
 
-def test_wide_states_are_refused_and_run_under_autograd() -> None:
+@pytest.mark.parametrize("name", ["tree cell", "stack rnn no-op"])
+def test_wide_states_take_kernels_of_their_own_for_products(name: str) -> None:
+    network = make(name, hidden_size=65)
+    assert_same(on_device(network, batch()), results(network, batch(), "autograd"), name)
+
+
+def test_wide_states_with_features_give_the_same_gradients() -> None:
+    network, trees = make("child sum", hidden_size=66, input_size=2, node_features=True), batch(share=False)
+    feat = torch.randn(trees.num_nodes, 2, dtype=torch.float64)
+    assert_same(on_device(network, trees, feat), results(network, trees, "autograd", feat), "")
+
+
+def test_states_that_no_kernel_takes_are_refused_and_run_under_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "WIDEST", 64)
     network = make("tree rnn", hidden_size=65)
     with pytest.raises(RecipeError, match=r"'cuda' cannot run here: .* up to 64 numbers, .* 65; .* 'autograd'"):
         on_device(network, batch())

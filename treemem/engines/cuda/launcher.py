@@ -97,4 +97,4 @@ def product_precision(dtype: torch.dtype) -> str:
     """
     if dtype == torch.float64:
         return "ieee"
-    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3"

@@ -11,12 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from treemem.device_copy import plain_tensors, to_device_together
-from treemem.engines.printer.triton import PRODUCT_FIELDS, ROW_FIELDS, ROWS
+from treemem.engines.printer.triton import PRODUCT_FIELDS, ROW_FIELDS
 from treemem.schedule.schedule import Schedule
 
 Integers = NDArray[np.int64]
 COLUMNS = 32
 """Width and height of the part of a weight's gradient that a program computes."""
+BLOCK = 64
+"""Rows and columns of a product that a program computes."""
 _FEWEST_ROWS = 1024  # that a program adds up for the gradient of a weight
 _MOST_PARTS = 8  # into which these sums are cut
 _FEWEST_EDGES = 32  # that a program adds up for the gradient of a leaf
@@ -54,11 +56,27 @@ class Layout(NamedTuple):
         products: of each arity, in ascending order of arities.
         factors: how many factors of dropouts a row has, by arity.
         num_weights: how many numbers all weights have.
+        rows_of_tile: how many rows a tile has.
+        multiplies: whether kernels of their own multiply.
     """
 
     products: tuple[tuple[int, tuple[ProductLayout, ...]], ...]
     factors: tuple[tuple[int, int], ...]
     num_weights: int
+    rows_of_tile: int
+    multiplies: bool
+
+
+class Jobs(NamedTuple):
+    """What the programs of a product do, level by level.
+
+    Attributes:
+        table: int64 ``[jobs, 9]``; see :mod:`treemem.engines.cuda.kernels`.
+        levels: the first job, and the number of jobs, of each product of each level: ``levels[level][product]``.
+    """
+
+    table: torch.Tensor
+    levels: list[list[tuple[int, int]]]
 
 
 class Plan(NamedTuple):
@@ -74,6 +92,8 @@ class Plan(NamedTuple):
         parent_begin, parent_edge: the edges to the parents of a row, int64 ``[rows + 1]`` and ``[edges]``.
         part_begin: the edges to the parents of leaves in parts, int64 ``[parts + 1]``; None: a leaf has one part.
         leaf_begin: the parts of each leaf, int64 ``[leaf rows + 1]``.
+        products, d_inputs: what computes the results of products, and the gradients of their inputs; None if the
+            kernels of the levels do.
     """
 
     levels: list[tuple[int, int]]
@@ -87,6 +107,8 @@ class Plan(NamedTuple):
     parent_edge: torch.Tensor
     part_begin: torch.Tensor | None
     leaf_begin: torch.Tensor
+    products: Jobs | None
+    d_inputs: Jobs | None
 
 
 _known: WeakKeyDictionary[Schedule, dict[Hashable, Plan]] = WeakKeyDictionary()
@@ -137,12 +159,13 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
     parent_begin = np.concatenate([[0], np.cumsum(parents)])
     num_leaves = schedule.num_leaf_rows
 
-    of_segment = -(-sizes // ROWS)
+    most = layout.rows_of_tile
+    of_segment = -(-sizes // most)
     segment = np.repeat(np.arange(len(sizes)), of_segment)
-    skipped = (np.arange(len(segment)) - np.repeat(_starts(of_segment), of_segment)) * ROWS  # rows of the segment
+    skipped = (np.arange(len(segment)) - np.repeat(_starts(of_segment), of_segment)) * most  # rows of the segment
     begin, arity = segments.begin[segment] + skipped, segments.arity[segment]
     tiles = np.zeros((len(segment), _num_fields(layout)), np.int64)
-    tiles[:, 0], tiles[:, 1], tiles[:, 2] = arity, begin, np.minimum(segments.end[segment] - begin, ROWS)
+    tiles[:, 0], tiles[:, 1], tiles[:, 2] = arity, begin, np.minimum(segments.end[segment] - begin, most)
     tiles[:, 3] = segments.edge[segment] + skipped * arity
     tiles[:, 4] = np.maximum.reduceat(parents[num_leaves:], begin - num_leaves)
     tiles[:, 5] = begin - num_leaves
@@ -164,7 +187,11 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
     part_begin, leaf_begin = _leaf_parts(parent_begin[: num_leaves + 1])
     arrays = [tiles, jobs, parent_begin, np.argsort(child, kind="stable"), leaf_begin]
     arrays += [] if part_begin is None else [part_begin]
+    level = np.repeat(np.arange(len(of_levels)), of_levels)
+    of_products = _product_jobs(segments, level, layout, results, inputs) if layout.multiplies else []
+    arrays += [table for table, _ in of_products]
     moved = to_device_together([torch.from_numpy(array) for array in arrays], schedule.device)
+    of_results, of_inputs = (Jobs(moved[at], of_products[at][1]) if of_products else None for at in (-2, -1))
     return Plan(
         levels=list(zip(_starts(tiles_of_level).tolist(), tiles_of_level.tolist(), strict=True)),
         rows=rows,
@@ -177,6 +204,8 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
         parent_edge=moved[3],
         part_begin=None if part_begin is None else moved[5],
         leaf_begin=moved[4],
+        products=of_results,
+        d_inputs=of_inputs,
     )
 
 
@@ -244,6 +273,55 @@ def _jobs(segments: _Segments, layout: Layout, results: Begins, inputs: Begins) 
     block = np.arange(len(jobs)) - np.repeat(_starts(across * down), across * down)
     down = np.repeat(down, across * down)
     return np.column_stack([jobs, block // down, block % down]), int(part.max()) + 1
+
+
+def _product_jobs(
+    segments: _Segments, level: Integers, layout: Layout, results: Begins, inputs: Begins
+) -> list[tuple[Integers, list[list[tuple[int, int]]]]]:
+    """The jobs that compute the results of products, and those that compute the gradients of their inputs.
+
+    Args:
+        segments: of inner rows.
+        level: of each segment, from 0.
+        layout, results, inputs: where products are.
+    """
+    blocks: list[Integers] = []  # level, product, and the first seven fields of a job
+    for arity, products in layout.products:
+        at = np.flatnonzero(segments.arity == arity)
+        for number, product in enumerate(products):
+            rows = (segments.end - segments.begin)[at] * product.copies
+            parts = -(-rows // BLOCK)
+            segment = np.repeat(np.arange(len(at)), parts)
+            skipped = (np.arange(len(segment)) - np.repeat(_starts(parts), parts)) * BLOCK
+            row, used = (
+                segments.place[at][segment] * product.copies + skipped,
+                product.set_of(segments.kind[at][segment]),
+            )
+            fields = [
+                level[at][segment],
+                np.full(len(row), number),
+                results[arity, number] + row * product.outputs,
+                inputs[arity, number] + row * product.inputs,
+                np.minimum(rows[segment] - skipped, BLOCK),
+                np.full(len(row), product.outputs),
+                np.full(len(row), product.inputs),
+                product.weight + used * product.outputs * product.inputs,
+                product.bias + used * product.outputs,
+            ]
+            blocks.append(np.stack(fields, 1))
+    table = np.concatenate(blocks)
+    table = table[np.lexsort((table[:, 1], table[:, 0]))]
+    made = []
+    for width in (table[:, 5], table[:, 6]):
+        columns = -(-width // BLOCK)
+        jobs = np.repeat(table, columns, axis=0)
+        block = np.arange(len(jobs)) - np.repeat(_starts(columns), columns)
+        most = int(table[:, 1].max()) + 1
+        counts = np.bincount(jobs[:, 0] * most + jobs[:, 1], minlength=most * (int(level.max()) + 1))
+        pairs = np.stack([_starts(counts), counts], 1).reshape(-1, most, 2)
+        of_levels = [[(int(first), int(count)) for first, count in of_level] for of_level in pairs]
+        made.append((np.column_stack([jobs[:, 2:], block, block]), of_levels))
+    return made
 
 
 def _numbers_within(keys: Integers) -> Integers:

@@ -12,7 +12,7 @@ import torch
 
 from treemem.engines.cell import Cell, Features, State, feature_rows, leaf_states
 from treemem.engines.cuda.launcher import launcher, printed_kernels, product_precision
-from treemem.engines.cuda.plan import COLUMNS, Layout, Plan, ProductLayout, plan_of
+from treemem.engines.cuda.plan import BLOCK, COLUMNS, Jobs, Layout, Plan, ProductLayout, plan_of
 from treemem.engines.formulas import (
     Formula,
     Weights,
@@ -25,7 +25,7 @@ from treemem.engines.formulas import (
 from treemem.engines.level_library import NotNative
 from treemem.engines.printer.compiled_formula import PrintedCell, parameter_of
 from treemem.engines.printer.symbolic import StepError
-from treemem.engines.printer.triton import WIDEST, triton_source
+from treemem.engines.printer.triton import WIDEST, WIDEST_FUSED, rows_of_tile, triton_source
 from treemem.native.run import NativeRun, Tensors
 from treemem.native.run import run_native as run_under_autograd
 from treemem.schedule.schedule import Schedule
@@ -35,6 +35,8 @@ _MOST_CHILDREN = 16  # of a node; a kernel is compiled for each number of childr
 
 def run_cuda(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: Features) -> State:
     """The states of all rows, level by level, in Triton kernels that are compiled at first use.
+
+    States of up to 64 numbers take one launch a level; wider ones three, for a cell with one product.
 
     Args:
         cell: a cell whose step can be printed.
@@ -73,7 +75,7 @@ def run_cuda(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_in
     learned = torch.cat([parameter_of(module, name).flatten() for name in names]) if names else None
     tensors = _Tensors(flat, learned, features, list(leaves.values()))
     _check([tensor for tensor in tensors.flat() if tensor is not None])
-    run = _Run(printed, text, schedule, _layout(formulas, weights), widths)
+    run = _Run(printed, text, schedule, _layout(formulas, weights, D), widths)
     run.train = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors.flat())
     return dict(zip(leaves, run_under_autograd(run, *tensors.flat()), strict=True))
 
@@ -89,7 +91,7 @@ def _kernel_text(printed: tuple[tuple[int, PrintedCell], ...], widths: tuple[int
     return triton_source(dict(printed), widths, D)
 
 
-def _layout(formulas: Mapping[int, Formula], weights: Weights) -> Layout:
+def _layout(formulas: Mapping[int, Formula], weights: Weights, D: int) -> Layout:
     """How the rows lie in memory, and all weights and biases one after the other."""
     begins, total = {}, 0
     for key, (weight, bias) in weights.items():
@@ -104,7 +106,7 @@ def _layout(formulas: Mapping[int, Formula], weights: Weights) -> Layout:
             of_arity.append(ProductLayout(product.copies, outputs, inputs, pairs, *begins[key]))
         products.append((arity, tuple(of_arity)))
     factors = tuple((arity, _num_factors(formula.printed)) for arity, formula in formulas.items())
-    return Layout(tuple(products), factors, total)
+    return Layout(tuple(products), factors, total, rows_of_tile(D), D > WIDEST_FUSED)
 
 
 def _num_factors(printed: PrintedCell) -> int:
@@ -165,12 +167,19 @@ class _Run(NativeRun):
             state[: len(leaf)] = leaf
             states.append(state)
         weights, products, inputs = tensors.weights, None, None
-        if self.train:
+        if self.train or plan.products:
             products, inputs = weights.new_empty(plan.num_products), weights.new_empty(plan.num_inputs)
         factors = self._factors(weights)
         common = plan.tiles, self._child, weights, tensors.learned, factors, tensors.features
-        for first, count in plan.levels:
-            self._launch("forward", first, count, *common, products, inputs, *states)
+        arguments = *common, products, inputs, *states
+        for level, tiles in enumerate(plan.levels):
+            if plan.products is None:
+                self._launch("forward", tiles, *arguments)
+                continue
+            for at in range(len(plan.products.levels[level])):
+                self._launch(f"gather{at}", tiles, *arguments)
+                self._multiply("products", plan.products, level, at, inputs, weights, products)
+            self._launch("step", tiles, *arguments)
         return states, [*flat, *states, factors, products, inputs] if self.train else []
 
     def backward(self, kept: Any, incoming: Tensors, wanted: Sequence[bool]) -> Tensors:
@@ -181,25 +190,42 @@ class _Run(NativeRun):
         dtype = products.dtype
         outside = [None if gradient is None else gradient.to(dtype).contiguous() for gradient in incoming]
         learned = tensors.learned
-        d_products = torch.empty_like(products) if wants.weights else None
+        d_products = torch.empty_like(products) if wants.weights or plan.d_inputs else None
+        d_inputs = torch.empty_like(inputs) if plan.d_inputs else None
         d_learned = learned.new_zeros(len(plan.tiles), len(learned)) if wants.learned else None
         d_features = torch.empty_like(tensors.features) if wants.features else None
         d_edges = products.new_empty(len(self._child), sum(self._widths))
         common = plan.tiles, self._child, tensors.weights, learned, factors, tensors.features, products
-        gradients = d_products, d_learned, d_features, d_edges
-        for first, count in reversed(plan.levels):
-            parents = plan.parent_begin, plan.parent_edge
-            self._launch("backward", first, count, *common, *parents, *gradients, *states, *outside)
+        parents = plan.parent_begin, plan.parent_edge
+        gradients = d_products, d_inputs, d_learned, d_features, d_edges
+        arguments = *common, *parents, *gradients, *states, *outside
+        for level, tiles in reversed([*enumerate(plan.levels)]):
+            if plan.d_inputs is None:
+                self._launch("backward", tiles, *arguments)
+                continue
+            self._launch("step_backward", tiles, *arguments)
+            for at in reversed(range(len(plan.d_inputs.levels[level]))):
+                self._multiply("input_gradients", plan.d_inputs, level, at, d_products, tensors.weights, d_inputs)
+                self._launch(f"spread{at}", tiles, *arguments)
         d_leaves = [
             self._leaf_gradient(at, leaf, gradient, d_edges) if is_wanted else None
             for at, (leaf, gradient, is_wanted) in enumerate(zip(tensors.leaves, outside, wants.leaves, strict=True))
         ]
-        d_weights = None if d_products is None else self._weight_gradients(d_products, inputs)
+        d_weights = self._weight_gradients(d_products, inputs) if wants.weights and d_products is not None else None
         return _Tensors(d_weights, None if d_learned is None else d_learned.sum(0), d_features, d_leaves).flat()
 
-    def _launch(self, kernel: str, first: int, count: int, *arguments: Any) -> None:
+    def _launch(self, kernel: str, tiles: tuple[int, int], *arguments: Any) -> None:
+        first, count = tiles
         precision = product_precision(arguments[2].dtype)
         launcher().launch(self._kernels[kernel], (count,), first, *arguments, PRECISION=precision)
+
+    @staticmethod
+    def _multiply(kernel: str, jobs: Jobs, level: int, at: int, *tensors: Any) -> None:
+        from treemem.engines.cuda import kernels
+
+        (first, count), precision = jobs.levels[level][at], product_precision(tensors[0].dtype)
+        options = {"BLOCK": BLOCK, "DEPTH": 32, "PRECISION": precision}
+        launcher().launch(getattr(kernels, kernel), (count,), first, jobs.table, *tensors, **options)
 
     def _factors(self, like: torch.Tensor) -> torch.Tensor | None:
         """The factors of dropouts, which are drawn once in a run, for the rows of each arity."""

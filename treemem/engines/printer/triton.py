@@ -1,14 +1,16 @@
-"""Programs as Triton kernels: all rows of a level, forwards and backwards, with their products.
+"""Programs as Triton kernels: all rows of a level, forwards and backwards.
 
 A program of a kernel takes a tile of rows of one arity and kind. It gathers what the products multiply, multiplies, and
-takes the step. Vectors are blocks ``[ROWS, width]``, numbers ``[ROWS, 1]``; they stay in registers. The backward kernel
-pulls the gradients of its rows from the edges to their parents, and leaves those of the children at their edges. So no
-two programs write to one place, and results do not depend on the order in which they run.
+takes the step. Vectors are blocks ``[rows, width]``, numbers ``[rows, 1]``; they stay in registers. If vectors are too
+wide for that, each of the three is a kernel, and values go through memory.
+
+The backward kernel pulls the gradients of its rows from the edges to their parents, and leaves those of the children at
+their edges. So no two programs write to one place, and results do not depend on the order in which they run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +19,13 @@ from treemem.engines.printer.compiled_formula import PrintedCell, parts_of
 from treemem.engines.printer.operations import OPERATIONS
 from treemem.engines.printer.program import Node, Place, in_order
 from treemem.engines.printer.symbolic import StepError
+from treemem.engines.printer.triton_values import HEAD, Values
 
-ROWS = 16
-"""Rows of a tile: the fewest that tensor cores multiply."""
-WIDEST = 64
-"""Width of a vector up to which the values of a tile fit into registers."""
+WIDEST_FUSED = 64
+"""Width of a vector up to which the values of a tile, and the blocks of weights, fit into registers."""
+WIDEST = 1024
+"""Width of a vector up to which a kernel takes it as a whole."""
+_MOST_NUMBERS = 2048  # of a block of vectors
 _MOST_PRODUCTS = 96  # of blocks in a kernel, which takes minutes to compile
 
 ROW_FIELDS = ("arity", "row", "count", "edge", "most", "feature", "factor")
@@ -30,22 +34,8 @@ parents of a row, and where the rows' features and factors of dropouts begin."""
 PRODUCT_FIELDS = ("product", "input", "weight", "bias")
 """And of each product: where the rows' results and inputs begin, and the weight and bias of their kind."""
 
-_HEAD = """\
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def hyperbolic_tangent(x):
-    return 1 - 2 / (tl.exp(2 * x) + 1)
-
-
-@triton.jit
-def sign(x):
-    return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, 0 * x))
-"""
 _COMMON = ("first", "tiles", "child", "weights", "learned", "factors", "features", "products")
-_BACKWARD = ("parent_begin", "parent_edge", "d_products", "d_learned", "d_features", "d_edges")
+_BACKWARD = ("parent_begin", "parent_edge", "d_products", "d_inputs", "d_learned", "d_features", "d_edges")
 
 
 class Part(NamedTuple):
@@ -96,105 +86,67 @@ def num_fields(formulas: Mapping[int, PrintedCell]) -> int:
     return len(ROW_FIELDS) + most * len(PRODUCT_FIELDS)
 
 
+def rows_of_tile(D: int) -> int:
+    """Return how many rows a tile has; tensor cores multiply 16."""
+    return min(16, _MOST_NUMBERS // _block(D))
+
+
+def _block(D: int) -> int:
+    """The width of a block of vectors, a power of 2."""
+    return max(16, 1 << (D - 1).bit_length())
+
+
 def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D: int) -> str:
-    """Return a module with the kernels ``forward`` and ``backward`` of a level.
+    """Return a module with the kernels of a level.
+
+    Up to ``WIDEST_FUSED`` they are ``forward`` and ``backward``. Above, other kernels multiply: ``gather0`` makes the
+    inputs of the first product, and so on, and ``step`` takes the step from the results. ``step_backward`` leaves the
+    gradients of the results, and ``spread0`` adds those of the first product's inputs to what they are made of.
 
     Args:
         formulas: of the rows, by arity.
         widths: of each state of a row, in numbers.
-        D: width of a vector, at most ``WIDEST``.
+        D: width of a vector.
 
     Raises:
         StepError: a formula has an operation that Triton has not, or too many products.
     """
     states = [f"state{at}" for at in range(len(widths))]
-    arguments = {
-        "forward": [*_COMMON, "inputs", *states],
-        "backward": [*_COMMON, *_BACKWARD, *states, *(f"d_{state}" for state in states)],
-    }
-    lines = _HEAD.splitlines()
-    calls: dict[str, list[str]] = {name: [] for name in arguments}
+    forward = [*_COMMON, "inputs", *states]
+    backward = [*_COMMON, *_BACKWARD, *states, *(f"d_{state}" for state in states)]
+    lines = HEAD.splitlines()
+    calls: dict[str, list[str]] = {}
     first, total = 0, sum(map(num_learned, formulas.values()))
     for arity, cell in formulas.items():
-        for name, names in arguments.items():
-            tile = _Tile(cell, widths, D, first, total)
-            body = tile.forward() if name == "forward" else tile.backward()
-            lines += ["", "", "@triton.jit", f"def {name}_{arity}(tile, {', '.join(names)}, PRECISION: tl.constexpr):"]
+        for name in kernel_names(cell, D):
+            body = _Tile(cell, widths, D, first, total).kernel(name)
+            names = ", ".join(forward if name in ("forward", "step") or name.startswith("gather") else backward)
+            lines += ["", "", "@triton.jit", f"def {name}_{arity}(tile, {names}, PRECISION: tl.constexpr):"]
             lines += [f"    {line}" for line in body]
-            calls[name] += [f"    if arity == {arity}:", f"        {name}_{arity}(tile, {', '.join(names)}, PRECISION)"]
+            head = [
+                "",
+                "",
+                '@triton.jit(do_not_specialize=["first"])',
+                f"def {name}({names}, PRECISION: tl.constexpr):",
+            ]
+            head += [
+                f"    tile = tiles + (first + tl.program_id(0)) * {num_fields(formulas)}",
+                "    arity = tl.load(tile)",
+            ]
+            call = [f"    if arity == {arity}:", f"        {name}_{arity}(tile, {names}, PRECISION)"]
+            calls[name] = [*calls.get(name, head), *call]
         first += num_learned(cell)
-    for name, names in arguments.items():
-        lines += ["", "", '@triton.jit(do_not_specialize=["first"])']
-        lines += [f"def {name}({', '.join(names)}, PRECISION: tl.constexpr):"]
-        lines += [f"    tile = tiles + (first + tl.program_id(0)) * {num_fields(formulas)}"]
-        lines += ["    arity = tl.load(tile)", *calls[name]]
+    for of_kernel in calls.values():
+        lines += of_kernel
     return "\n".join([*lines, ""])
 
 
-class _Values:
-    """Lines that compute nodes.
-
-    Args:
-        lines: get what is needed, in order.
-        prefix: of the names of values.
-        load: what a place holds, as an expression.
-        D: width of a vector.
-    """
-
-    def __init__(self, lines: list[str], prefix: str, load: Callable[[Place], str], D: int) -> None:
-        self._lines, self._prefix, self._load, self._D = lines, prefix, load, D
-        self._text: dict[Node, str] = {}
-
-    def of(self, node: Node) -> str:
-        """Return the name of a value, or a number."""
-        for needed in in_order([node], stop=self._text):
-            if needed not in self._text:
-                self._text[needed] = self._value(needed)
-        return self._text[node]
-
-    def _value(self, node: Node) -> str:
-        if not node.operands and node.op != "load":
-            return _number(float(self._D) if node.value is None else node.value)
-        text = self._load(node.args[0]) if node.op == "load" else self._expression(node)
-        if text.isidentifier():
-            return text
-        self._lines.append(f"{self._prefix}{node.number} = {text}")
-        return f"{self._prefix}{node.number}"
-
-    def _expression(self, node: Node) -> str:
-        operands = [self._text[operand] for operand in node.operands]
-        if node.op == "sum":
-            return f"tl.sum(tl.where(wide, {operands[0]}, 0.0), 1, keep_dims=True)"
-        if node.op == "largest":
-            return f'tl.max(tl.where(wide, {operands[0]}, float("-inf")), 1, keep_dims=True)'
-        if node.op in ("running sum", "running sum backwards"):
-            return f"tl.cumsum(tl.where(wide, {operands[0]}, 0.0), 1, reverse={node.op.endswith('backwards')})"
-        if node.op == "power":
-            return _power(operands[0], node.operands[1].value)
-        expression = OPERATIONS[node.op].triton
-        assert expression is not None
-        return expression.format(*operands)
-
-
-def _number(value: float) -> str:
-    if not np.isfinite(value):
-        return f'float("{value}")'
-    if float(np.float32(value)) == value:
-        return repr(value)
-    return f"tl.full([1, 1], {value!r}, T)"  # which a choice between numbers does not round to float32
-
-
-def _power(base: str, exponent: float | None) -> str:
-    """Return a power as products and a root.
-
-    Raises:
-        StepError: the exponent is not a number of halves.
-    """
-    if exponent is None or not 0 < abs(exponent) <= 8 or (2 * exponent) % 1:
-        raise StepError("Triton has powers of multiples of a half only, up to 8")
-    factors = [base] * int(abs(exponent)) + [f"tl.sqrt({base})"] * bool(exponent % 1)
-    product = " * ".join(factors)
-    return f"({product})" if exponent > 0 else f"(1 / ({product}))"
+def kernel_names(cell: PrintedCell, D: int) -> list[str]:
+    """Return the names of the kernels of a level, for rows that compute this."""
+    if D <= WIDEST_FUSED:
+        return ["forward", "backward"]
+    products = range(len(cell.products))
+    return [*(f"gather{at}" for at in products), "step", "step_backward", *(f"spread{at}" for at in products)]
 
 
 class _Tile:
@@ -210,7 +162,7 @@ class _Tile:
     def __init__(self, cell: PrintedCell, widths: Sequence[int], D: int, first_learned: int, num_learned: int) -> None:
         self._step, self._gathers = cell.step, cell.gathers
         self._shape = cell.step.shape
-        self._widths, self._D, self._block = widths, D, max(16, 1 << (D - 1).bit_length())
+        self._widths, self._D, self._block, self._rows = widths, D, _block(D), rows_of_tile(D)
         self._first_learned, self._num_learned = first_learned, num_learned
         self._states = [
             Rows.of("", 1, parts_of(D, width), D).parts[0] for width in widths
@@ -224,14 +176,19 @@ class _Tile:
             len(rows.parts[0]) * sum(gather.forward[part.place].value != 0 for row in inputs.parts for part in row)
             for gather, inputs, rows in zip(self._gathers, self._inputs, self._outputs, strict=True)
         )
-        if blocks > _MOST_PRODUCTS:
+        if D <= WIDEST_FUSED and blocks > _MOST_PRODUCTS:
             raise StepError(
                 f"nodes of {self._shape.arity} children have {blocks} products of blocks, too many in Triton"
             )
         self._lines = self._head()
 
-    def forward(self) -> list[str]:
-        """The lines of the forward kernel."""
+    def kernel(self, name: str) -> list[str]:
+        """Return the lines of a kernel; see :func:`triton_source`."""
+        method, at = name.rstrip("0123456789"), name.lstrip("abcdefghijklmnopqrstuvwxyz_")
+        getattr(self, f"_print_{method}")(*map(int, at.split()))
+        return self._lines
+
+    def _print_forward(self) -> None:
         known: dict[Place, str] = {}
         for at in range(len(self._gathers)):
             known |= self._multiplied(at, self._values(f"input{at}_", known))
@@ -241,36 +198,86 @@ class _Tile:
         places = [part.place for rows in self._outputs for row in rows.parts for part in row]
         kept = [(self._address(place), place, known.get(_kept(place), known[place])) for place in places]
         self._store_if("products", kept)
+        self._store_states(known)
+
+    def _print_gather(self, at: int) -> None:
+        values, rows = self._values("v", {}), self._inputs[at]
+        for copy, row in enumerate(rows.parts):
+            for part in row:
+                value = values.of(self._gathers[at].forward[part.place])
+                self._store(_at(self._input_row("inputs", at, copy), part), part.place, value)
+
+    def _print_step(self) -> None:
+        known: dict[Place, str] = {}
+        for place, node in self._step.kept.items():
+            name = known[place] = _name(place)
+            kept = known[_kept(place)] = f"kept_{name}"
+            self._lines.append(f"{name} = tl.load({self._address(place)}, {_owners(place)}, 0.0)")
+            self._lines.append(f"{kept} = {OPERATIONS[node.op].triton}".format(name))
+            self._store(self._address(place), place, kept)
+        self._store_states(known)
+
+    def _store_states(self, known: Mapping[Place, str]) -> None:
         values = self._values("v", known)
         for place, node in self._step.forward.items():
             self._store(self._address(place), place, values.of(node))
-        return self._lines
 
-    def backward(self) -> list[str]:
-        """The lines of the backward kernel."""
-        known = self._pulled()
-        totals: dict[Place, str] = {}
-        values = self._values("v", known)
+    def _print_step_backward(self) -> None:
+        totals = self._step_gradients()
+        for rows in self._outputs:
+            for part in (part for row in rows.parts for part in row):
+                place = part.place._replace(base=f"d_{part.place.base}")
+                self._store(self._gradient_address(place), place, totals.get(place, "0.0"))
+        self._store_gradients(totals)
+
+    def _print_spread(self, at: int) -> None:
+        known: dict[Place, str] = {}
+        for copy, row in enumerate(self._inputs[at].parts):
+            for part in row:
+                place = part.place._replace(base="d_inputs")
+                if place in self._read_of_inputs(at):
+                    known[place] = _name(place)
+                    pointer = _at(self._input_row("d_inputs", at, copy), part)
+                    self._lines.append(f"{known[place]} = tl.load({pointer}, {_owners(place)}, 0.0)")
+        values, totals = self._values("v", known), dict[Place, str]()
+        for place, node in self._gathers[at].backward.items():
+            self._add(totals, place, values, node)
+        for place, total in totals.items():
+            if place.base == "d_learned":
+                continue
+            pointer = self._gradient_address(place)
+            self._lines.append(f"{total} += tl.load({pointer}, {_owners(place)}, 0.0)")
+            memory = "d_features" if place.base == "d_features" else "d_edges"  # all others are always there
+            self._store_if(memory, [(pointer, place, total)])
+        self._store_learned(totals, adds=True)
+
+    def _step_gradients(self) -> dict[Place, str]:
+        """What the step adds to the gradients of all that it reads."""
+        values, totals = self._values("v", self._pulled()), dict[Place, str]()
         for place, node in self._step.backward.items():
             self._add(totals, place, values, node)
+        return totals
+
+    def _read_of_inputs(self, at: int) -> set[Place]:
+        """The gradients of a product's inputs that are read."""
+        return {node.args[0] for node in in_order(self._gathers[at].backward.values()) if node.op == "load"}
+
+    def _print_backward(self) -> None:
+        totals = self._step_gradients()
         for at in reversed(range(len(self._gathers))):
             gradients: dict[Place, str] = {}
-            for copy, row in enumerate(self._outputs[at].parts):
-                at_row = f"d_products + product{at} + (i * {len(self._outputs[at].parts)} + {copy}) * "
-                at_row += f"{self._outputs[at].width}"
-                stored = []
-                for part in row:
-                    place = part.place._replace(base=f"d_{part.place.base}")
-                    if place in totals:
-                        name = gradients[part.place] = f"gradient_{_name(part.place)}"
-                        self._lines.append(f"{name} = tl.where({_owners(place)}, {totals[place]}, 0.0).to(T)")
-                    stored.append((_at(at_row, part), place, gradients.get(part.place, "0.0")))
-                self._store_if("d_products", stored)
-            spread = self._values(f"spread{at}_", known | self._d_inputs(at, gradients))
+            stored = []
+            for part in (part for row in self._outputs[at].parts for part in row):
+                place = part.place._replace(base=f"d_{part.place.base}")
+                if place in totals:
+                    name = gradients[part.place] = f"gradient_{_name(part.place)}"
+                    self._lines.append(f"{name} = tl.where({_owners(place)}, {totals[place]}, 0.0).to(T)")
+                stored.append((self._gradient_address(place), place, gradients.get(part.place, "0.0")))
+            self._store_if("d_products", stored)
+            spread = self._values(f"spread{at}_", self._d_inputs(at, gradients))
             for place, node in self._gathers[at].backward.items():
                 self._add(totals, place, spread, node)
         self._store_gradients(totals)
-        return self._lines
 
     # What is in memory.
 
@@ -281,12 +288,13 @@ class _Tile:
         for at in products:
             begin = len(ROW_FIELDS) + at * len(PRODUCT_FIELDS)
             lines += [f"{field}{at} = tl.load(tile + {begin + place})" for place, field in enumerate(PRODUCT_FIELDS)]
-        lines += [f"i = tl.arange(0, {ROWS})[:, None]", f"d = tl.arange(0, {self._block})[None, :]"]
-        lines += [f"k = tl.arange(0, {self._block})[:, None]", "rows = i < count", f"wide = d < {self._D}"]
-        lines += ["there = rows & wide", f"both = (k < {self._D}) & wide"]
+        lines += [f"i = tl.arange(0, {self._rows})[:, None]", f"d = tl.arange(0, {self._block})[None, :]"]
+        lines += ["rows = i < count", f"wide = d < {self._D}", "there = rows & wide"]
+        if self._D <= WIDEST_FUSED:
+            lines += [f"k = tl.arange(0, {self._block})[:, None]", f"both = (k < {self._D}) & wide"]
         return lines + [f"child_{at} = tl.load(child + edge + i * {arity} + {at}, rows, 0)" for at in range(arity)]
 
-    def _values(self, prefix: str, known: Mapping[Place, str]) -> _Values:
+    def _values(self, prefix: str, known: Mapping[Place, str]) -> Values:
         """Values that read what is known, or else memory."""
 
         def load(place: Place) -> str:
@@ -297,7 +305,7 @@ class _Tile:
             mask = "wide" if place.base == "learned" else _owners(place)
             return f"tl.load({self._address(place)}, {mask}, 0.0)"
 
-        return _Values(self._lines, prefix, load, self._D)
+        return Values(self._lines, prefix, load, self._D)
 
     def _address(self, place: Place) -> str:
         base = place.base.removeprefix("kept_")
@@ -344,7 +352,7 @@ class _Tile:
         self._lines.append(f"{factor} = tl.where({mask}, {name}, 0.0).to(T)")
         return factor
 
-    def _multiplied(self, at: int, values: _Values) -> dict[Place, str]:
+    def _multiplied(self, at: int, values: Values) -> dict[Place, str]:
         """The results of a product. What is multiplied is stored if there is the memory.
 
         Each factor is used for all results before the next one: tensor cores read it in another layout, which takes
@@ -360,8 +368,7 @@ class _Tile:
             for source in inputs:
                 node = self._gathers[at].forward[source.place]
                 factor = values.of(node) if node.value == 0 else self._factor(node, values.of(node))
-                at_row = f"inputs + input{at} + (i * {len(outputs)} + {copy}) * {rows.width}"
-                self._store_if("inputs", [(_at(at_row, source), source.place, factor)])
+                self._store_if("inputs", [(_at(self._input_row("inputs", at, copy), source), source.place, factor)])
                 for target in targets if node.value != 0 else ():
                     weight = self._weight(at, target, source, ("k", "d"))
                     self._add_product(_name(target.place), factor, weight, source, target)
@@ -369,7 +376,7 @@ class _Tile:
 
     def _d_inputs(self, at: int, gradients: Mapping[Place, str]) -> dict[Place, str]:
         """The gradients of those parts of a product's inputs that are read, from those of its results."""
-        read = {node.args[0] for node in in_order(self._gathers[at].backward.values()) if node.op == "load"}
+        read = self._read_of_inputs(at)
         known: dict[Place, str] = {}
         for row, targets in zip(self._inputs[at].parts, self._outputs[at].parts, strict=True):
             of_row = {}
@@ -386,7 +393,7 @@ class _Tile:
         return known
 
     def _zeros(self, place: Place) -> str:
-        return f"tl.zeros([{ROWS}, {self._block if place.is_vector else 1}], T)"
+        return f"tl.zeros([{self._rows}, {self._block if place.is_vector else 1}], T)"
 
     def _weight(self, at: int, output: Part, source: Part, axes: tuple[str, str]) -> str:
         """A block of a weight.
@@ -446,7 +453,7 @@ class _Tile:
         ]
         return known
 
-    def _add(self, totals: dict[Place, str], place: Place, values: _Values, node: Node) -> None:
+    def _add(self, totals: dict[Place, str], place: Place, values: Values, node: Node) -> None:
         if node.value == 0:
             return
         value = values.of(node)
@@ -456,29 +463,45 @@ class _Tile:
             totals[place] = f"total_{_name(place)}"
             self._lines.append(f"{totals[place]} = {value}")
 
+    def _gradient_address(self, place: Place) -> str:
+        """Where the gradient of what belongs to a row is."""
+        base, offset = place.base.removeprefix("d_"), self._offset(place)
+        if base.startswith("child"):
+            state, child = map(int, base.removeprefix("child").split("_"))
+            row = f"d_edges + (edge + i * {self._shape.arity} + {child}) * {sum(self._widths)}"
+            offset += sum(self._widths[:state])
+        elif base == "features":
+            row = f"d_features + (feature + i) * {self._shape.features}"
+        else:
+            row = f"d_products + {base} + i * {self._outputs[int(base.removeprefix('product'))].numbers}"
+        return _at(row, Part(place, offset))
+
+    def _input_row(self, memory: str, at: int, copy: int) -> str:
+        rows = self._inputs[at]
+        return f"{memory} + input{at} + (i * {len(rows.parts)} + {copy}) * {rows.width}"
+
     def _store_gradients(self, totals: Mapping[Place, str]) -> None:
         for child in range(self._shape.arity):
-            offset = 0
-            of_edge = f"d_edges + (edge + i * {self._shape.arity} + {child}) * {sum(self._widths)}"
             for at, parts in enumerate(self._states):
                 for part in parts:
                     place = part.place._replace(base=f"d_child{at}_{child}")
-                    self._store(_at(of_edge, Part(place, offset + part.offset)), place, totals.get(place, "0.0"))
-                offset += self._widths[at]
-        if self._shape.features:
-            row = f"d_features + (feature + i) * {self._shape.features}"
-            parts = Rows.of("d_features", 1, parts_of(self._D, self._shape.features), self._D).parts[0]
-            stored = [(_at(row, part), part.place, totals.get(part.place, "0.0")) for part in parts]
-            self._store_if("d_features", stored)
+                    self._store(self._gradient_address(place), place, totals.get(place, "0.0"))
+        features = Rows.of("d_features", 1, parts_of(self._D, self._shape.features or 0), self._D).parts[0]
+        places = [part.place for part in features]
+        self._store_if("d_features", [(self._gradient_address(x), x, totals.get(x, "0.0")) for x in places])
+        self._store_learned(totals)
+
+    def _store_learned(self, totals: Mapping[Place, str], adds: bool = False) -> None:
+        """Store, or add to what is there, the gradients of what all rows read; each tile has a row for them."""
         learned = [place for place in totals if place.base == "d_learned"]
-        if learned:
-            row = f"d_learned + (first + tl.program_id(0)) * {self._num_learned} + {self._first_learned}"
-            self._lines.append("if d_learned is not None:")
-            for place in learned:
-                pointer = _at(row, Part(place, self._offset(place)))
-                axes, mask = ("0, keep_dims=True", ", wide") if place.is_vector else ("None", "")
-                total = f"tl.sum(tl.where({_owners(place)}, {totals[place]}, 0.0), {axes})"
-                self._lines.append(f"    tl.store({pointer}, {total}{mask})")
+        row = f"d_learned + (first + tl.program_id(0)) * {self._num_learned} + {self._first_learned}"
+        self._lines += ["if d_learned is not None:"] if learned else []
+        for place in learned:
+            pointer = _at(row, Part(place, self._offset(place)))
+            axes, mask = ("0, keep_dims=True", ", wide") if place.is_vector else ("None", "")
+            total = f"tl.sum(tl.where({_owners(place)}, {totals[place]}, 0.0), {axes})"
+            before = f"tl.load({pointer}{mask}) + " if adds else ""
+            self._lines.append(f"    tl.store({pointer}, {before}{total}{mask})")
 
 
 def _at(row: str, part: Part) -> str:
