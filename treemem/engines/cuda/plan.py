@@ -32,6 +32,7 @@ class ProductLayout(NamedTuple):
         outputs, inputs: numbers of such a row.
         sets: which set of weights each kind uses, ``(kind, set)``; None if all use the first.
         weight, bias: where the weights and biases of the sets begin among all weights.
+        stage: products of a stage run together, after those of earlier stages.
     """
 
     copies: int
@@ -40,6 +41,7 @@ class ProductLayout(NamedTuple):
     sets: tuple[tuple[int, int], ...] | None
     weight: int
     bias: int
+    stage: int
 
     def set_of(self, kind: Integers) -> Integers:
         """The set of each kind."""
@@ -72,7 +74,7 @@ class Jobs(NamedTuple):
 
     Attributes:
         table: int64 ``[jobs, 9]``; see :mod:`treemem.engines.cuda.kernels`.
-        levels: the first job, and the number of jobs, of each product of each level: ``levels[level][product]``.
+        levels: the first job, and the number of jobs, of each stage of each level: ``levels[level][stage]``.
     """
 
     table: torch.Tensor
@@ -285,7 +287,7 @@ def _product_jobs(
         level: of each segment, from 0.
         layout, results, inputs: where products are.
     """
-    blocks: list[Integers] = []  # level, product, and the first seven fields of a job
+    blocks: list[Integers] = []  # level, stage, and the first seven fields of a job
     for arity, products in layout.products:
         at = np.flatnonzero(segments.arity == arity)
         for number, product in enumerate(products):
@@ -299,7 +301,7 @@ def _product_jobs(
             )
             fields = [
                 level[at][segment],
-                np.full(len(row), number),
+                np.full(len(row), product.stage),
                 results[arity, number] + row * product.outputs,
                 inputs[arity, number] + row * product.inputs,
                 np.minimum(rows[segment] - skipped, BLOCK),

@@ -25,7 +25,7 @@ from treemem.engines.formulas import (
 from treemem.engines.level_library import NotNative
 from treemem.engines.printer.compiled_formula import PrintedCell, parameter_of
 from treemem.engines.printer.symbolic import StepError
-from treemem.engines.printer.triton import WIDEST, WIDEST_FUSED, rows_of_tile, triton_source
+from treemem.engines.printer.triton import WIDEST, WIDEST_FUSED, rows_of_tile, stages_of, triton_source
 from treemem.native.run import NativeRun, Tensors
 from treemem.native.run import run_native as run_under_autograd
 from treemem.schedule.schedule import Schedule
@@ -36,7 +36,7 @@ _MOST_CHILDREN = 16  # of a node; a kernel is compiled for each number of childr
 def run_cuda(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: Features) -> State:
     """The states of all rows, level by level, in Triton kernels that are compiled at first use.
 
-    States of up to 64 numbers take one launch a level; wider ones three, for a cell with one product.
+    States of up to 64 numbers take one launch a level; wider ones three, unless products read other products.
 
     Args:
         cell: a cell whose step can be printed.
@@ -100,10 +100,11 @@ def _layout(formulas: Mapping[int, Formula], weights: Weights, D: int) -> Layout
     products = []
     for arity, formula in formulas.items():
         of_arity = []
-        for product, (key, sets) in zip(formula.printed.products, formula.weights, strict=True):
+        of_formula = zip(formula.printed.products, formula.weights, stages_of(formula.printed), strict=True)
+        for product, (key, sets), stage in of_formula:
             _, outputs, inputs = weights[key][0].shape
             pairs = None if sets is None else tuple(sets.items())
-            of_arity.append(ProductLayout(product.copies, outputs, inputs, pairs, *begins[key]))
+            of_arity.append(ProductLayout(product.copies, outputs, inputs, pairs, *begins[key], stage))
         products.append((arity, tuple(of_arity)))
     factors = tuple((arity, _num_factors(formula.printed)) for arity, formula in formulas.items())
     return Layout(tuple(products), factors, total, rows_of_tile(D), D > WIDEST_FUSED)
@@ -176,9 +177,9 @@ class _Run(NativeRun):
             if plan.products is None:
                 self._launch("forward", tiles, *arguments)
                 continue
-            for at in range(len(plan.products.levels[level])):
-                self._launch(f"gather{at}", tiles, *arguments)
-                self._multiply("products", plan.products, level, at, inputs, weights, products)
+            for stage in range(len(plan.products.levels[level])):
+                self._launch(f"gather{stage}", tiles, *arguments)
+                self._multiply("products", plan.products, level, stage, inputs, weights, products)
             self._launch("step", tiles, *arguments)
         return states, [*flat, *states, factors, products, inputs] if self.train else []
 
@@ -204,9 +205,9 @@ class _Run(NativeRun):
                 self._launch("backward", tiles, *arguments)
                 continue
             self._launch("step_backward", tiles, *arguments)
-            for at in reversed(range(len(plan.d_inputs.levels[level]))):
-                self._multiply("input_gradients", plan.d_inputs, level, at, d_products, tensors.weights, d_inputs)
-                self._launch(f"spread{at}", tiles, *arguments)
+            for stage in reversed(range(len(plan.d_inputs.levels[level]))):
+                self._multiply("input_gradients", plan.d_inputs, level, stage, d_products, tensors.weights, d_inputs)
+                self._launch(f"spread{stage}", tiles, *arguments)
         d_leaves = [
             self._leaf_gradient(at, leaf, gradient, d_edges) if is_wanted else None
             for at, (leaf, gradient, is_wanted) in enumerate(zip(tensors.leaves, outside, wants.leaves, strict=True))
@@ -220,10 +221,10 @@ class _Run(NativeRun):
         launcher().launch(self._kernels[kernel], (count,), first, *arguments, PRECISION=precision)
 
     @staticmethod
-    def _multiply(kernel: str, jobs: Jobs, level: int, at: int, *tensors: Any) -> None:
+    def _multiply(kernel: str, jobs: Jobs, level: int, stage: int, *tensors: Any) -> None:
         from treemem.engines.cuda import kernels
 
-        (first, count), precision = jobs.levels[level][at], product_precision(tensors[0].dtype)
+        (first, count), precision = jobs.levels[level][stage], product_precision(tensors[0].dtype)
         options = {"BLOCK": BLOCK, "DEPTH": 32, "PRECISION": precision}
         launcher().launch(getattr(kernels, kernel), (count,), first, jobs.table, *tensors, **options)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from treemem.engines.printer.compiled_formula import PrintedCell, parts_of
 from treemem.engines.printer.operations import OPERATIONS
-from treemem.engines.printer.program import Node, Place, in_order
+from treemem.engines.printer.program import Node, Place, bases_read, in_order
 from treemem.engines.printer.symbolic import StepError
 from treemem.engines.printer.triton_values import HEAD, Values
 
@@ -100,8 +100,9 @@ def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D:
     """Return a module with the kernels of a level.
 
     Up to ``WIDEST_FUSED`` they are ``forward`` and ``backward``. Above, other kernels multiply: ``gather0`` makes the
-    inputs of the first product, and so on, and ``step`` takes the step from the results. ``step_backward`` leaves the
-    gradients of the results, and ``spread0`` adds those of the first product's inputs to what they are made of.
+    inputs of products that read no others, ``gather1`` those of products that read these, and so on; ``step`` takes the
+    step from the results. ``step_backward`` leaves the gradients of the results, and ``spread0`` adds those of the
+    inputs to what ``gather0`` made them of.
 
     Args:
         formulas: of the rows, by arity.
@@ -145,8 +146,17 @@ def kernel_names(cell: PrintedCell, D: int) -> list[str]:
     """Return the names of the kernels of a level, for rows that compute this."""
     if D <= WIDEST_FUSED:
         return ["forward", "backward"]
-    products = range(len(cell.products))
-    return [*(f"gather{at}" for at in products), "step", "step_backward", *(f"spread{at}" for at in products)]
+    stages = sorted({*stages_of(cell)})
+    return [*(f"gather{at}" for at in stages), "step", "step_backward", *(f"spread{at}" for at in stages)]
+
+
+def stages_of(cell: PrintedCell) -> list[int]:
+    """Return the stage of each product: one later than those of the products that its inputs are made of, or 0."""
+    stages: list[int] = []
+    for gather in cell.gathers:
+        read = bases_read(gather.forward.values())
+        stages.append(max((stage + 1 for at, stage in enumerate(stages) if f"product{at}" in read), default=0))
+    return stages
 
 
 class _Tile:
@@ -160,7 +170,7 @@ class _Tile:
     """
 
     def __init__(self, cell: PrintedCell, widths: Sequence[int], D: int, first_learned: int, num_learned: int) -> None:
-        self._step, self._gathers = cell.step, cell.gathers
+        self._step, self._gathers, self._stages = cell.step, cell.gathers, stages_of(cell)
         self._shape = cell.step.shape
         self._widths, self._D, self._block, self._rows = widths, D, _block(D), rows_of_tile(D)
         self._first_learned, self._num_learned = first_learned, num_learned
@@ -184,8 +194,8 @@ class _Tile:
 
     def kernel(self, name: str) -> list[str]:
         """Return the lines of a kernel; see :func:`triton_source`."""
-        method, at = name.rstrip("0123456789"), name.lstrip("abcdefghijklmnopqrstuvwxyz_")
-        getattr(self, f"_print_{method}")(*map(int, at.split()))
+        method, stage = name.rstrip("0123456789"), name.lstrip("abcdefghijklmnopqrstuvwxyz_")
+        getattr(self, f"_print_{method}")(*map(int, stage.split()))
         return self._lines
 
     def _print_forward(self) -> None:
@@ -200,12 +210,17 @@ class _Tile:
         self._store_if("products", kept)
         self._store_states(known)
 
-    def _print_gather(self, at: int) -> None:
-        values, rows = self._values("v", {}), self._inputs[at]
-        for copy, row in enumerate(rows.parts):
-            for part in row:
-                value = values.of(self._gathers[at].forward[part.place])
-                self._store(_at(self._input_row("inputs", at, copy), part), part.place, value)
+    def _of_stage(self, stage: int) -> list[int]:
+        """The products of a stage."""
+        return [at for at, of_product in enumerate(self._stages) if of_product == stage]
+
+    def _print_gather(self, stage: int) -> None:
+        for at in self._of_stage(stage):
+            values = self._values(f"v{at}_", {})
+            for copy, row in enumerate(self._inputs[at].parts):
+                for part in row:
+                    value = values.of(self._gathers[at].forward[part.place])
+                    self._store(_at(self._input_row("inputs", at, copy), part), part.place, value)
 
     def _print_step(self) -> None:
         known: dict[Place, str] = {}
@@ -230,18 +245,12 @@ class _Tile:
                 self._store(self._gradient_address(place), place, totals.get(place, "0.0"))
         self._store_gradients(totals)
 
-    def _print_spread(self, at: int) -> None:
-        known: dict[Place, str] = {}
-        for copy, row in enumerate(self._inputs[at].parts):
-            for part in row:
-                place = part.place._replace(base="d_inputs")
-                if place in self._read_of_inputs(at):
-                    known[place] = _name(place)
-                    pointer = _at(self._input_row("d_inputs", at, copy), part)
-                    self._lines.append(f"{known[place]} = tl.load({pointer}, {_owners(place)}, 0.0)")
-        values, totals = self._values("v", known), dict[Place, str]()
-        for place, node in self._gathers[at].backward.items():
-            self._add(totals, place, values, node)
+    def _print_spread(self, stage: int) -> None:
+        totals: dict[Place, str] = {}
+        for at in self._of_stage(stage):
+            values = self._values(f"v{at}_", self._loaded_d_inputs(at))
+            for place, node in self._gathers[at].backward.items():
+                self._add(totals, place, values, node)
         for place, total in totals.items():
             if place.base == "d_learned":
                 continue
@@ -250,6 +259,18 @@ class _Tile:
             memory = "d_features" if place.base == "d_features" else "d_edges"  # all others are always there
             self._store_if(memory, [(pointer, place, total)])
         self._store_learned(totals, adds=True)
+
+    def _loaded_d_inputs(self, at: int) -> dict[Place, str]:
+        """The gradients of a product's inputs, from memory."""
+        known: dict[Place, str] = {}
+        for copy, row in enumerate(self._inputs[at].parts):
+            for part in row:
+                place = part.place._replace(base="d_inputs")
+                if place in self._read_of_inputs(at):
+                    known[place] = f"d_input{at}_{_name(part.place)}"
+                    pointer = _at(self._input_row("d_inputs", at, copy), part)
+                    self._lines.append(f"{known[place]} = tl.load({pointer}, {_owners(place)}, 0.0)")
+        return known
 
     def _step_gradients(self) -> dict[Place, str]:
         """What the step adds to the gradients of all that it reads."""
