@@ -12,6 +12,7 @@ from torch import nn
 from treemem.checked_options import Count, Probability
 from treemem.data.data_card import data_card
 from treemem.data.examples import TaskData
+from treemem.errors import RecipeError
 from treemem.heads import RelationHead
 from treemem.networks import NetworkConfig, every_network
 from treemem.task import Groups, TreeData
@@ -77,6 +78,9 @@ class Entailment(WordClassification, PairClassification):
     def read_path(self, path: str) -> Forest:
         files = pair_files(path)
         parts = [self.read_examples(file) for file in files.values()]
+        for file, part in zip(files.values(), parts, strict=True):
+            if "split" in part.tree_data:
+                raise RecipeError(f"{file} has a field 'split', but its name says which split it is; remove the field")
         label = np.concatenate([part.tree_data["label"] for part in parts])
         split = np.repeat([*files], [len(part) for part in parts])
         return Forest.concatenate(parts).with_data(tree_data={"label": label, "split": split})

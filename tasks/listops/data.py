@@ -220,7 +220,7 @@ def _file_pool(
     different = _first_of_each(expressions)
     left = len(different) - held_out
     size = left if training_size is None else training_size
-    if size > left or not left:
+    if size > left or left <= 0:
         raise RecipeError(
             f"{path} holds {len(different)} different expressions to train on; {held_out} of them are to validate and "
             f"test with, which leaves {max(0, left)}"

@@ -32,6 +32,9 @@ UNBALANCED = 0.8
 
 _logger = logging.getLogger(__name__)
 
+_MOST_RELATIVE_OFFSET = 1e5
+"""How many times as large as its deviation the mean of a target may be: float32 has seven digits."""
+
 
 @dataclass(frozen=True)
 class TableTask(Task):
@@ -236,6 +239,12 @@ class TableRegression(TableTask):
         if not len(numbers):
             return
         scale = numbers.std(0)
+        for name, middle, spread in zip(self.target, np.abs(numbers.mean(0)).tolist(), scale.tolist(), strict=True):
+            if middle > _MOST_RELATIVE_OFFSET * spread > 0:
+                raise RecipeError(
+                    f"the numbers of {name!r} are about {middle:g} and vary by {spread:g}, which float32 cannot tell "
+                    "apart; subtract a constant from the column"
+                )
         for name, computed in (("mean", numbers.mean(0)), ("scale", np.where(scale > 0, scale, 1.0))):
             if not getattr(self, name):
                 object.__setattr__(self, name, tuple(computed.tolist()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from torch import nn
 
 from treemem.data.examples import TaskData
-from treemem.errors import ParseError, RecipeError
+from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.metrics.score import Score
 from treemem.nn import RelationHead
 from treemem.records import write_records
@@ -107,6 +108,19 @@ def test_pairs_of_trees_are_written_and_read_back(tmp_path: Path, suffix: str) -
     assert task.parse("(f x y)\tx") == Tree("pair", [*again[2:4]])
     with pytest.raises(ParseError, match="the text has 0 tabs; expected FIRST<TAB>SECOND"):
         task.parse("x")
+
+
+def test_pairs_are_grouped_by_the_height_of_the_higher_tree_unless_the_task_says_otherwise() -> None:
+    class SameHeight(SameSize):
+        group_width: ClassVar[int] = 1
+        groups = PairClassification.groups
+
+    examples = SameHeight().examples(SameSize().make_data(NoOptions()).forest)
+    assert examples.group.tolist() == [0, 1, 2]
+    assert examples.difficulty is not None
+    assert examples.difficulty.tolist() == [0, 1, 2]
+    with pytest.raises(GraphError, match="group has 6 entries, and there are 3 examples"):
+        dataclasses.replace(examples, group=np.zeros(6, np.int64))
 
 
 def test_a_wrong_class_is_told_with_its_line(tmp_path: Path) -> None:

@@ -7,8 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import treemem
+from treemem import Forest, GraphError, TreeBatch, Vocabulary
+from treemem.nn import SequenceEncoder, SequenceOutput
 
 ROOT = Path(treemem.__file__).parents[1]
 LAYER = '''
@@ -69,3 +74,21 @@ def test_a_folder_and_an_entry_point_are_a_network(tmp_path: Path) -> None:
     rows = done.stdout.rpartition("rows:")[2].strip().split("|")
     assert rows.count("Mean of tokens") == 2
     assert "Mean of tokens, preorder" in rows
+
+
+@pytest.mark.parametrize(
+    ("made", "named"),
+    [
+        (lambda inputs: inputs, "<class 'torch.Tensor'>"),
+        (lambda inputs: SequenceOutput(inputs[:, 0, :2], inputs), r"an encoding of \[1, 2\]"),
+    ],
+)
+def test_a_network_that_returns_something_else_is_told_what_to_return(made: Any, named: str) -> None:
+    class Mine(SequenceEncoder):
+        def read(self, inputs: Any, lengths: Any, *, trace: bool = False, **further: Any) -> Any:
+            return made(inputs)
+
+    vocabulary = Vocabulary(["x"], [("f", 2)])
+    batch = TreeBatch.from_forest(Forest.from_trees(["(f x x)"]), vocabulary)
+    with pytest.raises(GraphError, match=rf"Mine\.read must return .* the encoding \[1, 4\], not {named}"):
+        Mine(4, vocabulary)(batch)

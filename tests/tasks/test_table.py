@@ -363,6 +363,16 @@ def test_labels_of_another_form_are_refused_and_so_is_a_task_without_a_table() -
         _ = TableRegression().vocabulary
 
 
+def test_numbers_that_float32_cannot_tell_apart_are_refused() -> None:
+    def task_of(offset: float) -> Any:
+        rows = [{"expr": row["expr"], "size": offset + 0.5 * (place % 3)} for place, row in enumerate(ROWS)]
+        return task_from_table(rows, tree="expr", target="size")
+
+    assert isinstance(task_of(1e4), TableRegression)
+    with pytest.raises(RecipeError, match=r"'size' are about 1e\+08 .*; subtract a constant"):
+        task_of(1e8)
+
+
 def test_answers_have_the_line_of_the_file_on_which_a_row_begins(tmp_path: Path) -> None:
     task = task_from_table(ROWS, tree="expr", target="size")
     (tmp_path / "new.csv").write_text('expr,note\n(f x y),"two\nlines"\n(g x z),one\n(f,bad\n')

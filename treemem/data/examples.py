@@ -17,7 +17,7 @@ from treemem.data.loader import Batch, BatchOptions, Loader, SequenceLoader, Str
 from treemem.data.token_batch import TokenBatch
 from treemem.data_parallel import Processes
 from treemem.device_copy import to_device, to_device_together
-from treemem.errors import RecipeError, VocabularyError, near_names
+from treemem.errors import GraphError, RecipeError, VocabularyError, near_names
 from treemem.schedule.loader import TreeLoader
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
@@ -57,6 +57,12 @@ class Examples:
     split: NDArray[np.int8] | None = None
     difficulty: NDArray[np.int64] | None = None
     node_targets: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        of_examples = {"group": self.group, "labelled": self.labelled, "difficulty": self.difficulty}
+        for name, values in of_examples.items():
+            if values is not None and len(values) != len(self):
+                raise GraphError(f"{name} has {len(values)} entries, and there are {len(self)} examples")
 
     def __len__(self) -> int:
         return len(self.forest) // self.trees_per_example

@@ -34,7 +34,7 @@ class NetworkConfig:
         return NetworkConfig(self.network, {**self.options, **options})
 
     def constructor(self, more: Mapping[str, Callable[..., nn.Module]] | None = None) -> Callable[..., nn.Module]:
-        """What makes the network; ``own`` are classes by name that count before the registered ones.
+        """What makes the network; ``more`` are classes by name that count before the registered ones.
 
         Raises:
             RecipeError: a name that is not registered.

@@ -197,6 +197,12 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         there = to_device(lengths, vectors.device)
         given = lengths if self.lengths_on_cpu else there
         output = self.read(vectors, given, trace=trace, **carried, **self.further_inputs(batch, items))
+        expected = [len(lengths) // (2 if self.joint else 1), self.hidden_size]
+        if not isinstance(output, SequenceOutput) or [*output.encoding.shape] != expected:
+            made = f"an encoding of {[*output.encoding.shape]}" if isinstance(output, SequenceOutput) else type(output)
+            raise GraphError(
+                f"{type(self).__name__}.read must return a SequenceOutput with the encoding {expected}, not {made}"
+            )
         root = output.encoding.reshape(-1, 1 if self.joint else parts, self.hidden_size)
         if self.joint:
             there = to_device(pair_lengths(lengths), vectors.device)

@@ -53,6 +53,8 @@ class StudyFolder:
         package = task.__module__.rpartition(".")[0]
         if folder is None or not (folder / part / "studies").is_dir():
             raise RecipeError(f"there are no studies in the folder of {name}; name a task that has a folder 'studies'")
+        if not (folder / part / "results.md.j2").is_file():
+            raise RecipeError(f"{folder / part} has studies and no results.md.j2, the template of their page; add it")
         return cls(name, task, folder / part, package)
 
     @property

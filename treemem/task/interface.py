@@ -134,7 +134,7 @@ class Task(ABC):
         return str(group) if self.group_width == 1 else f"{group - self.group_width + 1}-{group}"
 
     def groups(self, forest: Forest, tree_data: TreeData) -> Groups:
-        """Return by what scores are reported and by what a curriculum orders, by default the height of each tree.
+        """Return of each example by what scores are reported and by what a curriculum orders, by default its height.
 
         Args:
             forest: the trees of the examples.

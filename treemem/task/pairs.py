@@ -16,7 +16,7 @@ from treemem.errors import ParseError
 from treemem.heads import ClassifierHead
 from treemem.records import Record
 from treemem.task.classification import ClassificationTask
-from treemem.task.interface import TreeData
+from treemem.task.interface import Groups, TreeData
 from treemem.trees.forest import Forest
 from treemem.trees.formats.labelled_files import read_labelled
 from treemem.trees.formats.source_text import decode_source
@@ -64,6 +64,11 @@ class PairClassification(ClassificationTask):
             GraphError: a tree without a second one.
         """
         return separate_pairs(data, self.reader.unit)
+
+    def groups(self, forest: Forest, tree_data: TreeData) -> Groups:
+        """Return by default the height of the higher tree of each pair."""
+        height = forest.height()[forest.begin[1:] - 1].astype(np.int64).reshape(-1, 2).max(1)
+        return Groups(self.binned(height), height)
 
     def columns_of(self, examples: Examples) -> dict[str, Iterable[Any]]:
         texts = self.side_texts(examples.forest)

@@ -118,7 +118,8 @@ def test_what_is_read_from_the_end_has_gradients_only_if_it_is_asked_for() -> No
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"chunk_size": 1}, "chunk_size"),
+        ({"chunk_size": 1}, "chunk_size must be at least 2"),
+        ({"alignment": "none", "alignment_temperature": 2.0}, "alignment_temperature=2 has no effect"),
         ({"beam_size": 0}, "beam_size"),
         ({"alignment": "scores"}, "alignment"),
         ({"alignment_temperature": 0}, "alignment_temperature"),

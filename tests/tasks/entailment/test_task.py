@@ -79,12 +79,19 @@ def test_a_sentence_may_begin_with_a_bracket(folder: Path) -> None:
 def test_wrong_pairs_are_told(folder: Path, tmp_path: Path) -> None:
     task = Entailment(str(folder))
     (tmp_path / "wrong.jsonl").write_text('{"gold_label": "entails", "sentence1": "a", "sentence2": "b"}\n')
+    sides = '"premise": "a", "hypothesis": "b"'
+    (tmp_path / "two.jsonl").write_text('{"gold_label": "neutral", "label": 0, ' + sides + "}\n")
+    (tmp_path / "split").mkdir()
+    for name in ("train", "dev", "test"):
+        (tmp_path / "split" / f"{name}.jsonl").write_text('{"label": 0, "split": "train", ' + sides + "}\n")
     (folder / "more_dev.jsonl").touch()
     for act, error, named in (
         (lambda: task.parse("A man plays\t "), ParseError, "the sentence is empty"),
         (lambda: task.parse("( ( a man ) sings\tA dog"), ParseError, "not closed"),
         (lambda: task.examples(Forest.from_trees(["(X A man)"])), GraphError, "1 sentences make no pairs"),
         (lambda: task.read_examples(tmp_path / "wrong.jsonl"), ParseError, r"wrong\.jsonl, line 1: .*'entails'"),
+        (lambda: task.read_examples(tmp_path / "two.jsonl"), ParseError, "gold_label 'neutral' and label 0"),
+        (lambda: Entailment(str(tmp_path / "split")).vocabulary, RecipeError, r"train\.jsonl has a field 'split'"),
         (lambda: Entailment().make_data(EntailmentDataOptions()), RecipeError, "needs a folder of pairs"),
         (lambda: Entailment(str(folder)).vocabulary, RecipeError, r"2 files \*dev\.jsonl"),
     ):

@@ -249,6 +249,8 @@ def test_a_file_with_too_few_expressions_is_refused(tmp_path: Path) -> None:
     path.write_text("9\t[MAX 2 9 ]\n")
     with pytest.raises(RecipeError, match=r"holds 1 different expressions .* 110 of them .* leaves 0; ask for fewer"):
         made(training_file=str(path))
+    with pytest.raises(RecipeError, match=r"110 of them .* leaves 0; ask for fewer"):
+        made(training_file=str(path), training_size=None)
     path.write_text("\n")
     with pytest.raises(RecipeError, match="there are no expressions in"):
         made(test_file=str(path))

@@ -210,13 +210,17 @@ def class_number(fields: Mapping[str, Any], names: Sequence[str], numbers: Mappi
 
     Args:
         fields: of the record.
-        names: the fields that may have it; the first one that is not empty counts.
+        names: the fields that may have it.
         numbers: of the classes, by their names; of the empty text too, if a record may have none.
 
     Raises:
-        ParseError: there is no such class.
+        ParseError: there is no such class, or two fields name different ones.
     """
-    name = next((name for name in names if number_text(fields.get(name))), names[0])
+    given = [name for name in names if number_text(fields.get(name))] or [names[0]]
+    if len(given) > 1 and len({class_number(fields, [name], numbers) for name in given}) > 1:
+        texts = " and ".join(f"{name} {shown(fields[name], 50)}" for name in given)
+        raise ParseError(f"two fields name different classes: {texts}", expected="one class")
+    name, *_ = given
     text = number_text(fields.get(name))
     number = numbers.get(text, numbers.get(text.lower()))
     if number is None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from typing_extensions import Unpack
 
-from treemem.checked_options import Count, Positive, Probability, checked_count
+from treemem.checked_options import Count, Positive, Probability, Range
 from treemem.device_copy import to_device
 from treemem.engines.choices import gumbel_noise
+from treemem.errors import RecipeError
 from treemem.networks.parsers.beam_tree.layer import EfficientBeamTreeGRC, SearchOptions
 from treemem.networks.parsers.joining_encoder import Vectors
 from treemem.networks.parsers.recursion_in_recursion.equations import Alignment
@@ -21,6 +22,7 @@ from treemem.networks.sequence_encoder import SequenceOutput
 from treemem.trees.vocabulary import Vocabulary
 
 BeamAlignment = Literal["score", "random", "none"]
+ChunkSize = Annotated[int, Range(2)]
 
 
 class RecursionInRecursion(EfficientBeamTreeGRC):
@@ -53,7 +55,7 @@ class RecursionInRecursion(EfficientBeamTreeGRC):
         chunk_size: positions of a chunk, at least 2.
         beam_size: number of beams, and of slots. The authors use 7.
         alignment: ``"score"``, ``"random"`` or ``"none"``: how slots are drawn anew.
-        alignment_temperature: by which log probabilities are divided before the draw.
+        alignment_temperature: by which log probabilities are divided before the draw; with ``"score"`` alone.
         state_space: whether there is the state-space layer.
         state_space_dropout: dropout probability in it.
         trained_backwards: whether what it reads from right to left is trained.
@@ -64,7 +66,7 @@ class RecursionInRecursion(EfficientBeamTreeGRC):
             the same results, but other noise, dropout and draws in training; only ``"naive"`` has second derivatives.
 
     Raises:
-        RecipeError: an option that is unknown or outside its range.
+        RecipeError: an option that is unknown, outside its range or without effect.
 
     Example:
         >>> from treemem import Tree, TreeBatch, Vocabulary
@@ -82,7 +84,7 @@ class RecursionInRecursion(EfficientBeamTreeGRC):
         hidden_size: int,
         vocabulary: Vocabulary,
         *,
-        chunk_size: Count = 30,
+        chunk_size: ChunkSize = 30,
         beam_size: int = 7,
         alignment: BeamAlignment = "score",
         alignment_temperature: Positive = 1.0,
@@ -93,7 +95,12 @@ class RecursionInRecursion(EfficientBeamTreeGRC):
         **beams: Unpack[SearchOptions],
     ) -> None:
         super().__init__(hidden_size, vocabulary, scored_size=scored_size, beam_size=beam_size, **beams)
-        self.chunk_size = checked_count("chunk_size", chunk_size, 2)
+        if alignment != "score" and alignment_temperature != 1:
+            raise RecipeError(
+                f"alignment_temperature={alignment_temperature:g} has no effect with alignment={alignment!r}; leave it "
+                'out, or take alignment="score"'
+            )
+        self.chunk_size = chunk_size
         self.alignment: BeamAlignment = alignment
         self.alignment_temperature = alignment_temperature
         self.state_space = (
