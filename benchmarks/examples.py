@@ -15,9 +15,8 @@ from torch import Tensor
 from benchmarks.random_trees import INNER, chains, random_binary_trees, words
 from treemem.tasks.equation_verification import equation_vocabulary, read_equations
 from treemem.tasks.equation_verification.generation.generator import generate_equations
-from treemem.trees import parse_brackets
+from treemem.trees import parse_brackets, read_sentiment_trees
 from treemem.trees.forest import Forest
-from treemem.trees.formats.sentiment import read_sentiment_trees
 from treemem.trees.vocabulary import Vocabulary
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
