@@ -70,6 +70,23 @@ class TwoProducts(nn.Module):
         return {"h": torch.tanh(hidden) * share / size**0.5, "size": size}
 
 
+class Sum(nn.Module):
+    """A user's cell without products."""
+
+    def leaf(self, x: Tensor, kind: int) -> State:
+        return {"h": x}
+
+    def forward(self, children: State, x: Tensor | None, kind: int) -> State:
+        assert x is not None
+        return {"h": x + children["h"].sum(1)}
+
+
+@pytest.mark.parametrize("size", [3, 66])
+def test_cells_without_products_run(size: int) -> None:
+    network = TreeNetwork(Sum(), vocabulary=VOCABULARY, embedding_size=size, node_features=True).double()
+    assert_same(on_device(network, batch()), results(network, batch(), "autograd"), "")
+
+
 def own_network() -> TreeNetwork:
     torch.manual_seed(0)
     return TreeNetwork(TwoProducts(), vocabulary=VOCABULARY, embedding_size=3, node_features=True).double()

@@ -240,7 +240,7 @@ def _jobs(segments: _Segments, layout: Layout, results: Begins, inputs: Begins) 
     Rows of a set of weights that follow each other are a run, which is cut into parts. Jobs of the same weights add to
     different parts.
     """
-    runs: list[Integers] = []  # of product, input, rows, outputs, inputs, weight, bias
+    runs = [np.zeros((0, 7), np.int64)]  # of product, input, rows, outputs, inputs, weight, bias
     for arity, products in layout.products:
         at = np.flatnonzero(segments.arity == arity)
         at = at[np.argsort(segments.place[at])]
@@ -274,7 +274,7 @@ def _jobs(segments: _Segments, layout: Layout, results: Begins, inputs: Begins) 
     jobs = np.repeat(jobs, across * down, axis=0)
     block = np.arange(len(jobs)) - np.repeat(_starts(across * down), across * down)
     down = np.repeat(down, across * down)
-    return np.column_stack([jobs, block // down, block % down]), int(part.max()) + 1
+    return np.column_stack([jobs, block // down, block % down]), int(part.max(initial=0)) + 1
 
 
 def _product_jobs(
@@ -287,7 +287,7 @@ def _product_jobs(
         level: of each segment, from 0.
         layout, results, inputs: where products are.
     """
-    blocks: list[Integers] = []  # level, stage, and the first seven fields of a job
+    blocks = [np.zeros((0, 9), np.int64)]  # level, stage, and the first seven fields of a job
     for arity, products in layout.products:
         at = np.flatnonzero(segments.arity == arity)
         for number, product in enumerate(products):
@@ -318,9 +318,10 @@ def _product_jobs(
         columns = -(-width // BLOCK)
         jobs = np.repeat(table, columns, axis=0)
         block = np.arange(len(jobs)) - np.repeat(_starts(columns), columns)
-        most = int(table[:, 1].max()) + 1
-        counts = np.bincount(jobs[:, 0] * most + jobs[:, 1], minlength=most * (int(level.max()) + 1))
-        pairs = np.stack([_starts(counts), counts], 1).reshape(-1, most, 2)
+        most = int(table[:, 1].max(initial=-1)) + 1
+        num_levels = int(level.max()) + 1
+        counts = np.bincount(jobs[:, 0] * most + jobs[:, 1], minlength=most * num_levels)
+        pairs = np.stack([_starts(counts), counts], 1).reshape(num_levels, most, 2)
         of_levels = [[(int(first), int(count)) for first, count in of_level] for of_level in pairs]
         made.append((np.column_stack([jobs[:, 2:], block, block]), of_levels))
     return made
@@ -329,7 +330,7 @@ def _product_jobs(
 def _numbers_within(keys: Integers) -> Integers:
     """Count each entry among those with the same key, from 0."""
     order = np.argsort(keys, kind="stable")
-    first = np.flatnonzero(np.concatenate([[True], np.diff(keys[order]) != 0]))
+    first = np.flatnonzero(np.diff(keys[order], prepend=keys[order][:1] - 1))
     sizes = np.diff([*first, len(keys)])
     numbers = np.empty_like(keys)
     numbers[order] = np.arange(len(keys)) - np.repeat(first, sizes)

@@ -71,7 +71,8 @@ def run_cuda(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_in
         raise not_printed(module, error) from None
     names = list(chain.from_iterable(formula.printed.learned for formula in formulas.values()))
     features = feature_rows(inner_inputs)
-    flat = torch.cat([tensor.flatten() for pair in weights.values() for tensor in pair])
+    maps = [tensor.flatten() for pair in weights.values() for tensor in pair]
+    flat = torch.cat(maps) if maps else leaf_inputs.new_empty(0)
     learned = torch.cat([parameter_of(module, name).flatten() for name in names]) if names else None
     tensors = _Tensors(flat, learned, features, list(leaves.values()))
     _check([tensor for tensor in tensors.flat() if tensor is not None])
