@@ -72,7 +72,8 @@ def search(
 ) -> Search:
     """Search for the trees of sequences.
 
-    Where only the last pair of a sequence is left, its beams stay in their order. Beams that are not there come last.
+    With ``starts``, the order of the beams does not depend on the other sequences: where only the last pair of a
+    sequence is left, its beams stay in their order, and beams that are not there come last.
 
     Args:
         leaves: the nodes that the beams begin with, ``[sequences, beams, longest, hidden_size]``, with at most
@@ -108,14 +109,18 @@ def search(
         total = (total[:, :, None] + log_probability.gather(2, place)).flatten(1)
         parent = torch.arange(beams, device=leaves.device).repeat_interleave(place.shape[2]).expand(active, -1)
         place = place.flatten(1)
+        chosen = None
         if place.shape[1] > beam_size:
             chosen = highest(total + noise(tuple(total.shape)) if noise is not None else total, beam_size)
-            in_order = torch.arange(beam_size, device=leaves.device) * (place.shape[1] // beams)
-            in_order[beams:] = 1  # a second pair of the first beam, which is not there
-            chosen = torch.where(count == 1, in_order, chosen)
-        else:
-            chosen = (total == -torch.inf).int().argsort(stable=True)
-        total, parent, place = (values.gather(1, chosen) for values in (total, parent, place))
+        if starts is not None:
+            if chosen is None:
+                chosen = (total == -torch.inf).int().argsort(stable=True)
+            else:
+                in_order = torch.arange(beam_size, device=leaves.device) * (place.shape[1] // beams)
+                in_order[beams:] = 1  # a second pair of the first beam, which is not there
+                chosen = torch.where(count == 1, in_order, chosen)
+        if chosen is not None:
+            total, parent, place = (values.gather(1, chosen) for values in (total, parent, place))
         steps.append(SearchStep(pairs, parent, place, memory.num_nodes))
         nodes, pairs = compose_beams(memory, nodes, pairs, parent, place)
     keep_ended(roots, totals, nodes, total, 0)
