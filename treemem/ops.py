@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from treemem.engines.cell import Cell, Product, ProductInput, SplitCell, State
+from treemem.engines.cuda.choice import cuda_kernels
 from treemem.engines.downward import Direction, DownwardCell
 from treemem.engines.propagate import Engine, NodeStates, propagate
 from treemem.native.compile_mode import compile_steps
@@ -20,5 +21,6 @@ __all__ = [
     "StackTreeLSTMOptions",
     "State",
     "compile_steps",
+    "cuda_kernels",
     "propagate",
 ]

@@ -17,6 +17,7 @@ from benchmarks.ways import by_engine
 from benchmarks.workloads import WORKLOADS as BENCHMARKS
 from treemem.networks import every_network
 from treemem.nn import TreeNetwork
+from treemem.ops import cuda_kernels
 
 LENGTH = 4
 """Trees of this height, or sequences that grow with it."""
@@ -77,7 +78,7 @@ needs_interpreter = pytest.mark.skipif(not HAS_INTERPRETER, reason="Triton is no
 def launches_of(name: str) -> int:
     """The launches of a training step, which has run before if it traces formulas at first."""
     torch.manual_seed(0)
-    with fake_device(runs_kernels=False) as device:
+    with cuda_kernels(True), fake_device(runs_kernels=False) as device:
         case = placed(CASES[name](LENGTH), DEVICE, torch.float32)
         for _ in range(1 + isinstance(case.module, TreeNetwork)):
             case.module.zero_grad()
@@ -119,7 +120,7 @@ WORKLOADS = {
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_steps_of_the_benchmarks_stay_within_their_budgets_and_wait_for_nothing(name: str) -> None:
     (workload,) = (workload for workload in BENCHMARKS if workload.name == name)
-    with fake_device(runs_kernels=False) as device:
+    with cuda_kernels(True), fake_device(runs_kernels=False) as device:
         measure_on(DEVICE)
         try:
             problem = workload.problem(0)

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cuda.test_launch_budgets import KERNELS
 from device_cases import CASES, outcome, placed
 from engine_parity import assert_same
 from fake_device import DEVICE, fake_device
 
 from treemem.engines import autograd
-from treemem.ops import compile_steps
+from treemem.ops import compile_steps, cuda_kernels
 
 ON_GPU = [
     pytest.mark.cuda,
@@ -41,7 +42,7 @@ WAITS = {
 """How often a batch waits for the device, forwards and backwards; 0 for the others. All have more steps or levels."""
 
 
-def compare(name: str, device: str, dtype: torch.dtype) -> None:
+def compare(name: str, device: str, dtype: torch.dtype, kernels: bool = False) -> None:
     """Compare all outputs and gradients with those of the plain engine on the CPU in float64.
 
     The tolerance is 1e-10 in float64 and 1e-5 in float32, of a tensor's largest entry. In float32 it is larger by four
@@ -52,7 +53,8 @@ def compare(name: str, device: str, dtype: torch.dtype) -> None:
     case = CASES[name](8)
     exact = outcome(placed(case, "cpu", torch.float64), plain=True)
     rounded = outcome(placed(case, "cpu", dtype), plain=True)
-    found = outcome(placed(case, device, dtype))
+    with cuda_kernels(kernels):
+        found = outcome(placed(case, device, dtype))
     assert found.keys() == exact.keys()
     for each, value in exact.items():
         largest = max(1.0, float(value.abs().max())) if value.numel() else 1.0
@@ -74,6 +76,14 @@ def test_a_device_gives_what_the_plain_engine_gives_on_the_cpu(
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # in which cuDNN's LSTM would have 10 bits
     compare(name, device, dtype)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_give_on_a_gpu_what_the_plain_engine_gives_on_the_cpu(name: str, dtype: torch.dtype) -> None:
+    compare(name, "cuda", dtype, kernels=True)
 
 
 @pytest.mark.parametrize(("name", "device"), with_devices(("TreeCell", "SPINN")))

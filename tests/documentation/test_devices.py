@@ -82,7 +82,7 @@ class BatchFirst(torch.nn.Module):
 
 
 def test_a_sequence_network_of_ones_own_runs_on_a_device() -> None:
-    names = run_page(DOCS / "own_task.md", ("fit(",), compare=False)[0]
+    names = run_page(DOCS / "own_task.md", ("fit(", "records_of("), compare=False)[0]
     forest = Forest.from_trees(["(f x y)", "x", "(f (f x y) y)"])
     vocabulary = Vocabulary.from_forest(forest)
     network = names["GRU"](4, vocabulary)

@@ -19,6 +19,7 @@ from tree_strategies import VOCABULARY
 from treemem import Forest, RecipeError, TreeBatch
 from treemem.engines.cell import State
 from treemem.engines.cuda import plan, run
+from treemem.engines.cuda.choice import cuda_kernels
 from treemem.engines.cuda.launcher import product_precision
 from treemem.nn import TreeLSTM, TreeNetwork
 from treemem.schedule.schedule import Schedule
@@ -115,9 +116,9 @@ def test_the_order_of_sums_is_the_same_each_time_and_batches_that_share_no_rows_
     assert_same(found, results(network, batch(share=False), "autograd"), "")
 
 
-def test_float32_agrees_and_auto_takes_the_kernels() -> None:
+def test_float32_agrees_and_auto_takes_the_kernels_if_it_may() -> None:
     network = make("tree lstm").float()
-    with fake_device() as device:
+    with cuda_kernels(True), fake_device() as device:
         results(network.to(DEVICE), batch(FOREST).to(DEVICE), "cuda")
         device.launches = 0
         found = results(network, batch(FOREST).to(DEVICE), "auto")
@@ -216,6 +217,7 @@ def test_leaves_alone_and_empty_batches_run() -> None:
 
 def test_a_retained_graph_gives_the_same_gradients_again_and_none_of_second_order() -> None:
     network = make("tree rnn")
+    network.engine = "cuda"
     with fake_device():
         network.to(DEVICE)
         loss = network(batch().to(DEVICE)).root.square().sum()
@@ -245,7 +247,8 @@ def test_states_that_no_kernel_takes_are_refused_and_run_under_autograd(monkeypa
     network = make("tree rnn", hidden_size=65)
     with pytest.raises(RecipeError, match=r"'cuda' cannot run here: .* up to 64 numbers, .* 65; .* 'autograd'"):
         on_device(network, batch())
-    assert_same(on_device(network, batch(), engine="auto"), results(network, batch(), "autograd"), "")
+    with cuda_kernels(True):
+        assert_same(on_device(network, batch(), engine="auto"), results(network, batch(), "autograd"), "")
 
 
 @pytest.mark.parametrize(
@@ -263,3 +266,23 @@ def test_the_engine_says_where_it_does_not_run(surroundings: Any, change: Any, r
         changed = change(network)
         with pytest.raises(RecipeError, match=f"engine 'cuda' cannot run here: .*{reason}"):
             changed(batch().to(next(network.parameters()).device))
+
+
+def test_kernels_are_chosen_only_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launches() -> int:
+        with fake_device(runs_kernels=False) as device:
+            make("tree rnn").to(DEVICE)(batch().to(DEVICE))
+        return device.launches
+
+    plain = launches()
+    with cuda_kernels(True):
+        launches()
+        few = launches()
+    assert few < plain
+    monkeypatch.setenv("TREEMEM_CUDA_KERNELS", "1")
+    assert launches() == few
+    with cuda_kernels(False):
+        assert launches() == plain
+    monkeypatch.setenv("TREEMEM_CUDA_KERNELS", "yes")
+    with pytest.raises(RecipeError, match="TREEMEM_CUDA_KERNELS='yes' is none of 0, 1"):
+        launches()

@@ -9,6 +9,7 @@ import torch
 from treemem.checked_options import checked_choice
 from treemem.engines.autograd import run_autograd
 from treemem.engines.cell import Cell, Features, State, check_cell, feature_rows
+from treemem.engines.cuda.choice import kernels_wanted
 from treemem.engines.cuda.run import run_cuda
 from treemem.engines.native import NotNative, run_native
 from treemem.errors import RecipeError
@@ -53,8 +54,9 @@ def propagate(
     transforms of ``torch.func`` and under ``torch.export``. Cells with the split form run whole levels at once, others
     are called once for each segment (level, kind and arity), and so often their forward hooks fire. ``"native"`` runs
     level by level in C++ with a backward pass of its own: see :func:`treemem.engines.native.run_native`. ``"cuda"``
-    does the same on a GPU, in Triton: see :func:`treemem.engines.cuda.run.run_cuda`. ``"auto"`` takes ``"native"`` or
-    ``"cuda"`` where it can run, else ``"autograd"``.
+    does the same on a GPU, in Triton: see :func:`treemem.engines.cuda.run.run_cuda`. ``"auto"`` takes ``"native"``
+    where it can run, else ``"autograd"``; and ``"cuda"`` if :func:`treemem.ops.cuda_kernels` says so, since it has not
+    run on a GPU yet.
 
     Args:
         cell: the composition function.
@@ -97,7 +99,7 @@ def run_rows(
 ) -> State:
     """The states of all rows of a schedule, each ``[rows, ...]``; see :func:`propagate`."""
     for name, run in (("native", run_native), ("cuda", run_cuda)):
-        if engine in ("auto", name):
+        if engine == name or (engine == "auto" and (name == "native" or kernels_wanted())):
             try:
                 return run(cell, schedule, leaf_inputs, inner_inputs)
             except NotNative as reason:
