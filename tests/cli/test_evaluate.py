@@ -81,7 +81,7 @@ def test_a_run_without_a_recipe_is_not_scored_on_other_data(
     Path("one/sum/recipe.yaml").unlink()
     assert "recipe.yaml, which says what data the model was trained on" in failing("evaluate", "one/sum/seed-12093")
     (folder / "own.csv").write_text("tree,label\n(g x),1\n(f x y),0\n")
-    assert "has no label" in failing("evaluate", "one/sum/seed-12093", "own.csv")  # a file needs no recipe
+    assert main(["evaluate", "one/sum/seed-12093", "own.csv"]) == 0  # a file needs no recipe
 
 
 def test_a_recipe_that_lies_about_is_no_models_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
