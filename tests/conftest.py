@@ -43,7 +43,7 @@ _LONGEST_FILES = (
     "runs/test_data_parallel.py", "predict/test_shards.py", "crash/test_kill_points.py",
     "crash/test_ended_processes.py", "networks/memories/test_controllers.py", "engines/test_sequence_engines.py",
     "engines/test_saved_tensors.py",
-    "examples/test_examples.py",
+    "examples/test_examples.py", "engines/test_cuda_levels.py", "cuda/test_ahead_of_time.py",
     "cli/test_help_examples.py", "extension/test_learners.py", "extension/test_tasks.py",
     "tasks/logical_inference/test_task.py",
 )  # fmt: skip

@@ -53,7 +53,11 @@ LAYERS = [
     (TreeLSTM, {"dropout": 1.5}, r"dropout must be a probability, a number from 0 to 1, not 1\.5"),
     (TreeLSTM, {"vocabulary": ["x"]}, "vocabulary must be a Vocabulary, not list"),
     (TreeLSTM, {"leaf": "table"}, "leaf='table' is none of embedding, two-layer"),
-    (TreeLSTM, {"engine": "natve"}, "engine='natve' is none of auto, naive, autograd, native, cuda; did you mean native"),
+    (
+        TreeLSTM,
+        {"engine": "natve"},
+        "engine='natve' is none of auto, naive, autograd, native, cuda; did you mean native",
+    ),
     (TreeLSTM, {"engine": ["auto"]}, "engine=.* is none of auto, naive"),
     (TreeLSTM, {"direction": "sideways"}, "direction='sideways' is none of up, down, both"),
     (ChildSumTreeLSTM, {"shared_kinds": "no"}, "shared_kinds must be True or False, not 'no'"),
