@@ -19,7 +19,8 @@ from triton.compiler import ASTSource
 from treemem.engines.cuda import kernels as plain_kernels
 from treemem.engines.cuda.launcher import COMPILER_OPTIONS, printed_kernels
 from treemem.engines.formulas import kinds_by_arity, printed_formulas
-from treemem.engines.printer.triton import kernel_names, triton_source
+from treemem.engines.printer.triton import triton_source
+from treemem.engines.printer.triton_layout import kernel_names
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from treemem.device_copy import plain_tensors, to_device_together
-from treemem.engines.printer.triton import PRODUCT_FIELDS, ROW_FIELDS
+from treemem.engines.printer.triton_layout import PRODUCT_FIELDS, ROW_FIELDS
 from treemem.schedule.schedule import Schedule
 
 Integers = NDArray[np.int64]

@@ -25,7 +25,8 @@ from treemem.engines.formulas import (
 from treemem.engines.level_library import NotNative
 from treemem.engines.printer.compiled_formula import PrintedCell, parameter_of
 from treemem.engines.printer.symbolic import StepError
-from treemem.engines.printer.triton import WIDEST, WIDEST_FUSED, rows_of_tile, stages_of, triton_source
+from treemem.engines.printer.triton import triton_source
+from treemem.engines.printer.triton_layout import WIDEST, WIDEST_FUSED, rows_of_tile, stages_of
 from treemem.native.run import NativeRun, Tensors
 from treemem.native.run import run_native as run_under_autograd
 from treemem.schedule.schedule import Schedule

@@ -1,99 +1,39 @@
 """Programs as Triton kernels: all rows of a level, forwards and backwards.
 
 A program of a kernel takes a tile of rows of one arity and kind. It gathers what the products multiply, multiplies, and
-takes the step. Vectors are blocks ``[rows, width]``, numbers ``[rows, 1]``; they stay in registers. If vectors are too
-wide for that, each of the three is a kernel, and values go through memory.
-
-The backward kernel pulls the gradients of its rows from the edges to their parents, and leaves those of the children at
-their edges. So no two programs write to one place, and results do not depend on the order in which they run.
+takes the step; if vectors are too wide for the registers, each of the three is a kernel. The backward kernel pulls the
+gradients of its rows from the edges to their parents, so no two programs write to one place, in any order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import numpy as np
 
 from treemem.engines.printer.compiled_formula import PrintedCell, parts_of
 from treemem.engines.printer.operations import OPERATIONS
-from treemem.engines.printer.program import Node, Place, bases_read, in_order
+from treemem.engines.printer.program import Node, Place, in_order
 from treemem.engines.printer.symbolic import StepError
+from treemem.engines.printer.triton_layout import (
+    BACKWARD,
+    COMMON,
+    MOST_PRODUCTS,
+    PRODUCT_FIELDS,
+    ROW_FIELDS,
+    WIDEST_FUSED,
+    Part,
+    Rows,
+    block_of,
+    kept_place,
+    kernel_names,
+    name_of,
+    num_fields,
+    num_learned,
+    owners_of,
+    place_in,
+    rows_of_tile,
+    stages_of,
+)
 from treemem.engines.printer.triton_values import HEAD, Values
-
-WIDEST_FUSED = 64
-"""Width of a vector up to which the values of a tile, and the blocks of weights, fit into registers."""
-WIDEST = 1024
-"""Width of a vector up to which a kernel takes it as a whole."""
-_MOST_NUMBERS = 2048  # of a block of vectors
-_MOST_PRODUCTS = 96  # of blocks in a kernel, which takes minutes to compile
-
-ROW_FIELDS = ("arity", "row", "count", "edge", "most", "feature", "factor")
-"""What the table of tiles says of each: number of children, the first row, how many rows, the first edge, the most
-parents of a row, and where the rows' features and factors of dropouts begin."""
-PRODUCT_FIELDS = ("product", "input", "weight", "bias")
-"""And of each product: where the rows' results and inputs begin, and the weight and bias of their kind."""
-
-_COMMON = ("first", "tiles", "child", "weights", "learned", "factors", "features", "products")
-_BACKWARD = ("parent_begin", "parent_edge", "d_products", "d_inputs", "d_learned", "d_features", "d_edges")
-
-
-class Part(NamedTuple):
-    """A vector or a number of a row: its place, and how many numbers come before it."""
-
-    place: Place
-    offset: int
-
-
-class Rows(NamedTuple):
-    """Rows that a node has of a product's inputs or results.
-
-    Attributes:
-        width: of a row.
-        parts: of each row.
-    """
-
-    width: int
-    parts: list[list[Part]]
-
-    @classmethod
-    def of(cls, base: str, copies: int, sizes: Sequence[int], D: int) -> Rows:
-        """``copies`` rows of vectors and numbers of these sizes."""
-        parts: list[list[Part]] = []
-        vectors = numbers = 0
-        for _ in range(copies):
-            offset, row = 0, []
-            for size in sizes:
-                row.append(Part(Place(base, vectors, numbers, size == D), offset))
-                vectors, numbers, offset = vectors + (size == D), numbers + (size != D), offset + size
-            parts.append(row)
-        return cls(sum(sizes), parts)
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers a node has."""
-        return self.width * len(self.parts)
-
-
-def num_learned(cell: PrintedCell) -> int:
-    """Return how many numbers a formula reads beside the weights of its products."""
-    return sum(int(np.prod(shape)) for shape in cell.step.shape.learned)
-
-
-def num_fields(formulas: Mapping[int, PrintedCell]) -> int:
-    """Return how many numbers the table of tiles has for each."""
-    most = max((len(cell.products) for cell in formulas.values()), default=0)
-    return len(ROW_FIELDS) + most * len(PRODUCT_FIELDS)
-
-
-def rows_of_tile(D: int) -> int:
-    """Return how many rows a tile has; tensor cores multiply 16."""
-    return min(16, _MOST_NUMBERS // _block(D))
-
-
-def _block(D: int) -> int:
-    """The width of a block of vectors, a power of 2."""
-    return max(16, 1 << (D - 1).bit_length())
 
 
 def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D: int) -> str:
@@ -113,8 +53,8 @@ def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D:
         StepError: a formula has an operation that Triton has not, or too many products.
     """
     states = [f"state{at}" for at in range(len(widths))]
-    forward = [*_COMMON, "inputs", *states]
-    backward = [*_COMMON, *_BACKWARD, *states, *(f"d_{state}" for state in states)]
+    forward = [*COMMON, "inputs", *states]
+    backward = [*COMMON, *BACKWARD, *states, *(f"d_{state}" for state in states)]
     lines = HEAD.splitlines()
     calls: dict[str, list[str]] = {}
     first, total = 0, sum(map(num_learned, formulas.values()))
@@ -142,23 +82,6 @@ def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D:
     return "\n".join([*lines, ""])
 
 
-def kernel_names(cell: PrintedCell, D: int) -> list[str]:
-    """Return the names of the kernels of a level, for rows that compute this."""
-    if D <= WIDEST_FUSED:
-        return ["forward", "backward"]
-    stages = sorted({*stages_of(cell)})
-    return [*(f"gather{at}" for at in stages), "step", "step_backward", *(f"spread{at}" for at in stages)]
-
-
-def stages_of(cell: PrintedCell) -> list[int]:
-    """Return the stage of each product: one later than those of the products that its inputs are made of, or 0."""
-    stages: list[int] = []
-    for gather in cell.gathers:
-        read = bases_read(gather.forward.values())
-        stages.append(max((stage + 1 for at, stage in enumerate(stages) if f"product{at}" in read), default=0))
-    return stages
-
-
 class _Tile:
     """The body of a kernel for rows of one arity.
 
@@ -172,7 +95,7 @@ class _Tile:
     def __init__(self, cell: PrintedCell, widths: Sequence[int], D: int, first_learned: int, num_learned: int) -> None:
         self._step, self._gathers, self._stages = cell.step, cell.gathers, stages_of(cell)
         self._shape = cell.step.shape
-        self._widths, self._D, self._block, self._rows = widths, D, _block(D), rows_of_tile(D)
+        self._widths, self._D, self._block, self._rows = widths, D, block_of(D), rows_of_tile(D)
         self._first_learned, self._num_learned = first_learned, num_learned
         self._states = [
             Rows.of("", 1, parts_of(D, width), D).parts[0] for width in widths
@@ -186,7 +109,7 @@ class _Tile:
             len(rows.parts[0]) * sum(gather.forward[part.place].value != 0 for row in inputs.parts for part in row)
             for gather, inputs, rows in zip(self._gathers, self._inputs, self._outputs, strict=True)
         )
-        if D <= WIDEST_FUSED and blocks > _MOST_PRODUCTS:
+        if D <= WIDEST_FUSED and blocks > MOST_PRODUCTS:
             raise StepError(
                 f"nodes of {self._shape.arity} children have {blocks} products of blocks, too many in Triton"
             )
@@ -203,10 +126,10 @@ class _Tile:
         for at in range(len(self._gathers)):
             known |= self._multiplied(at, self._values(f"input{at}_", known))
         for place, node in self._step.kept.items():
-            known[_kept(place)] = name = f"kept_{known[place]}"
+            known[kept_place(place)] = name = f"kept_{known[place]}"
             self._lines.append(f"{name} = {OPERATIONS[node.op].triton}".format(known[place]))
         places = [part.place for rows in self._outputs for row in rows.parts for part in row]
-        kept = [(self._address(place), place, known.get(_kept(place), known[place])) for place in places]
+        kept = [(self._address(place), place, known.get(kept_place(place), known[place])) for place in places]
         self._store_if("products", kept)
         self._store_states(known)
 
@@ -220,14 +143,14 @@ class _Tile:
             for copy, row in enumerate(self._inputs[at].parts):
                 for part in row:
                     value = values.of(self._gathers[at].forward[part.place])
-                    self._store(_at(self._input_row("inputs", at, copy), part), part.place, value)
+                    self._store(place_in(self._input_row("inputs", at, copy), part), part.place, value)
 
     def _print_step(self) -> None:
         known: dict[Place, str] = {}
         for place, node in self._step.kept.items():
-            name = known[place] = _name(place)
-            kept = known[_kept(place)] = f"kept_{name}"
-            self._lines.append(f"{name} = tl.load({self._address(place)}, {_owners(place)}, 0.0)")
+            name = known[place] = name_of(place)
+            kept = known[kept_place(place)] = f"kept_{name}"
+            self._lines.append(f"{name} = tl.load({self._address(place)}, {owners_of(place)}, 0.0)")
             self._lines.append(f"{kept} = {OPERATIONS[node.op].triton}".format(name))
             self._store(self._address(place), place, kept)
         self._store_states(known)
@@ -255,7 +178,7 @@ class _Tile:
             if place.base == "d_learned":
                 continue
             pointer = self._gradient_address(place)
-            self._lines.append(f"{total} += tl.load({pointer}, {_owners(place)}, 0.0)")
+            self._lines.append(f"{total} += tl.load({pointer}, {owners_of(place)}, 0.0)")
             memory = "d_features" if place.base == "d_features" else "d_edges"  # all others are always there
             self._store_if(memory, [(pointer, place, total)])
         self._store_learned(totals, adds=True)
@@ -267,9 +190,9 @@ class _Tile:
             for part in row:
                 place = part.place._replace(base="d_inputs")
                 if place in self._read_of_inputs(at):
-                    known[place] = f"d_input{at}_{_name(part.place)}"
-                    pointer = _at(self._input_row("d_inputs", at, copy), part)
-                    self._lines.append(f"{known[place]} = tl.load({pointer}, {_owners(place)}, 0.0)")
+                    known[place] = f"d_input{at}_{name_of(part.place)}"
+                    pointer = place_in(self._input_row("d_inputs", at, copy), part)
+                    self._lines.append(f"{known[place]} = tl.load({pointer}, {owners_of(place)}, 0.0)")
         return known
 
     def _step_gradients(self) -> dict[Place, str]:
@@ -291,8 +214,8 @@ class _Tile:
             for part in (part for row in self._outputs[at].parts for part in row):
                 place = part.place._replace(base=f"d_{part.place.base}")
                 if place in totals:
-                    name = gradients[part.place] = f"gradient_{_name(part.place)}"
-                    self._lines.append(f"{name} = tl.where({_owners(place)}, {totals[place]}, 0.0).to(T)")
+                    name = gradients[part.place] = f"gradient_{name_of(part.place)}"
+                    self._lines.append(f"{name} = tl.where({owners_of(place)}, {totals[place]}, 0.0).to(T)")
                 stored.append((self._gradient_address(place), place, gradients.get(part.place, "0.0")))
             self._store_if("d_products", stored)
             spread = self._values(f"spread{at}_", self._d_inputs(at, gradients))
@@ -323,7 +246,7 @@ class _Tile:
                 return known[place]
             if place.base == "learned" and not place.is_vector:
                 return f"tl.load({self._address(place)})"
-            mask = "wide" if place.base == "learned" else _owners(place)
+            mask = "wide" if place.base == "learned" else owners_of(place)
             return f"tl.load({self._address(place)}, {mask}, 0.0)"
 
         return Values(self._lines, prefix, load, self._D)
@@ -344,13 +267,13 @@ class _Tile:
         else:
             assert base == "learned"
             row = f"learned + {self._first_learned}"
-        return _at(row, Part(place, self._offset(place)))
+        return place_in(row, Part(place, self._offset(place)))
 
     def _offset(self, place: Place) -> int:
         return place.vectors * self._D + place.numbers
 
     def _store(self, pointer: str, place: Place, value: str) -> None:
-        self._lines.append(f"tl.store({pointer}, {value}, {_owners(place)})")
+        self._lines.append(f"tl.store({pointer}, {value}, {owners_of(place)})")
 
     def _store_if(self, memory: str, stored: Sequence[tuple[str, Place, str]]) -> None:
         """Store values if there is the memory."""
@@ -382,18 +305,20 @@ class _Tile:
         rows, outputs = self._inputs[at], self._outputs[at].parts
         for index, part in enumerate(outputs[0]):
             mask = ", wide, 0.0" if part.place.is_vector else ""
-            self._lines.append(f"bias_{index} = tl.load({_at(f'weights + bias{at}', part)}{mask})")
+            self._lines.append(f"bias_{index} = tl.load({place_in(f'weights + bias{at}', part)}{mask})")
         for copy, (inputs, targets) in enumerate(zip(rows.parts, outputs, strict=True)):
             for index, target in enumerate(targets):
-                self._lines.append(f"{_name(target.place)} = bias_{index} + {self._zeros(target.place)}")
+                self._lines.append(f"{name_of(target.place)} = bias_{index} + {self._zeros(target.place)}")
             for source in inputs:
                 node = self._gathers[at].forward[source.place]
                 factor = values.of(node) if node.value == 0 else self._factor(node, values.of(node))
-                self._store_if("inputs", [(_at(self._input_row("inputs", at, copy), source), source.place, factor)])
+                self._store_if(
+                    "inputs", [(place_in(self._input_row("inputs", at, copy), source), source.place, factor)]
+                )
                 for target in targets if node.value != 0 else ():
                     weight = self._weight(at, target, source, ("k", "d"))
-                    self._add_product(_name(target.place), factor, weight, source, target)
-        return {part.place: _name(part.place) for row in outputs for part in row}
+                    self._add_product(name_of(target.place), factor, weight, source, target)
+        return {part.place: name_of(part.place) for row in outputs for part in row}
 
     def _d_inputs(self, at: int, gradients: Mapping[Place, str]) -> dict[Place, str]:
         """The gradients of those parts of a product's inputs that are read, from those of its results."""
@@ -404,7 +329,7 @@ class _Tile:
             for part in row:
                 place = part.place._replace(base="d_inputs")
                 if place in read:
-                    of_row[part] = known[place] = f"d_input{at}_{_name(part.place)}"
+                    of_row[part] = known[place] = f"d_input{at}_{name_of(part.place)}"
                     self._lines.append(f"{known[place]} = {self._zeros(place)}")
             for target in targets:
                 for part, name in of_row.items():
@@ -454,11 +379,11 @@ class _Tile:
             from_outside = [f"if d_state{at} is not None:"]
             for part in parts:
                 place = part.place._replace(base=f"d_state{at}")
-                known[place] = name = _name(place)
+                known[place] = name = name_of(place)
                 start.append(f"{name} = {self._zeros(place)}")
-                outside = _at(f"d_state{at} + (row + i) * {self._widths[at]}", part)
-                from_outside.append(f"    {name} += tl.load({outside}, {_owners(place)}, 0.0)")
-                of_edge = _at("of_edge", Part(place, offset + part.offset))
+                outside = place_in(f"d_state{at} + (row + i) * {self._widths[at]}", part)
+                from_outside.append(f"    {name} += tl.load({outside}, {owners_of(place)}, 0.0)")
+                of_edge = place_in("of_edge", Part(place, offset + part.offset))
                 mask = "has_parent & wide" if place.is_vector else "has_parent"
                 pull.append(f"    {name} += tl.load({of_edge}, {mask}, 0.0)")
             start += from_outside
@@ -481,7 +406,7 @@ class _Tile:
         if place in totals:
             self._lines.append(f"{totals[place]} = {totals[place]} + {value}")
         else:
-            totals[place] = f"total_{_name(place)}"
+            totals[place] = f"total_{name_of(place)}"
             self._lines.append(f"{totals[place]} = {value}")
 
     def _gradient_address(self, place: Place) -> str:
@@ -495,7 +420,7 @@ class _Tile:
             row = f"d_features + (feature + i) * {self._shape.features}"
         else:
             row = f"d_products + {base} + i * {self._outputs[int(base.removeprefix('product'))].numbers}"
-        return _at(row, Part(place, offset))
+        return place_in(row, Part(place, offset))
 
     def _input_row(self, memory: str, at: int, copy: int) -> str:
         rows = self._inputs[at]
@@ -518,27 +443,8 @@ class _Tile:
         row = f"d_learned + (first + tl.program_id(0)) * {self._num_learned} + {self._first_learned}"
         self._lines += ["if d_learned is not None:"] if learned else []
         for place in learned:
-            pointer = _at(row, Part(place, self._offset(place)))
+            pointer = place_in(row, Part(place, self._offset(place)))
             axes, mask = ("0, keep_dims=True", ", wide") if place.is_vector else ("None", "")
-            total = f"tl.sum(tl.where({_owners(place)}, {totals[place]}, 0.0), {axes})"
+            total = f"tl.sum(tl.where({owners_of(place)}, {totals[place]}, 0.0), {axes})"
             before = f"tl.load({pointer}{mask}) + " if adds else ""
             self._lines.append(f"    tl.store({pointer}, {before}{total}{mask})")
-
-
-def _at(row: str, part: Part) -> str:
-    """The pointer to a part of a row."""
-    pointer = f"{row} + {part.offset}" if part.offset else row
-    return f"{pointer} + d" if part.place.is_vector else pointer
-
-
-def _owners(place: Place) -> str:
-    """The mask of the rows, and the positions, that a place has."""
-    return "there" if place.is_vector else "rows"
-
-
-def _kept(place: Place) -> Place:
-    return place._replace(base=f"kept_{place.base}")
-
-
-def _name(place: Place) -> str:
-    return f"{place.base}_{place.vectors}_{place.numbers}"

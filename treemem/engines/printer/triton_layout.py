@@ -1,0 +1,121 @@
+"""What a Triton kernel of a cell finds where: fields of its tables, parts of rows, stages of products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from treemem.engines.printer.compiled_formula import PrintedCell
+from treemem.engines.printer.program import Place, bases_read
+
+WIDEST_FUSED = 64
+"""Width of a vector up to which the values of a tile, and the blocks of weights, fit into registers."""
+WIDEST = 1024
+"""Width of a vector up to which a kernel takes it as a whole."""
+MOST_NUMBERS = 2048  # of a block of vectors
+MOST_PRODUCTS = 96  # of blocks in a kernel, which takes minutes to compile
+
+ROW_FIELDS = ("arity", "row", "count", "edge", "most", "feature", "factor")
+"""What the table of tiles says of each: number of children, the first row, how many rows, the first edge, the most
+parents of a row, and where the rows' features and factors of dropouts begin."""
+PRODUCT_FIELDS = ("product", "input", "weight", "bias")
+"""And of each product: where the rows' results and inputs begin, and the weight and bias of their kind."""
+
+COMMON = ("first", "tiles", "child", "weights", "learned", "factors", "features", "products")
+BACKWARD = ("parent_begin", "parent_edge", "d_products", "d_inputs", "d_learned", "d_features", "d_edges")
+
+
+class Part(NamedTuple):
+    """A vector or a number of a row: its place, and how many numbers come before it."""
+
+    place: Place
+    offset: int
+
+
+class Rows(NamedTuple):
+    """Rows that a node has of a product's inputs or results.
+
+    Attributes:
+        width: of a row.
+        parts: of each row.
+    """
+
+    width: int
+    parts: list[list[Part]]
+
+    @classmethod
+    def of(cls, base: str, copies: int, sizes: Sequence[int], D: int) -> Rows:
+        """``copies`` rows of vectors and numbers of these sizes."""
+        parts: list[list[Part]] = []
+        vectors = numbers = 0
+        for _ in range(copies):
+            offset, row = 0, []
+            for size in sizes:
+                row.append(Part(Place(base, vectors, numbers, size == D), offset))
+                vectors, numbers, offset = vectors + (size == D), numbers + (size != D), offset + size
+            parts.append(row)
+        return cls(sum(sizes), parts)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a node has."""
+        return self.width * len(self.parts)
+
+
+def num_learned(cell: PrintedCell) -> int:
+    """Return how many numbers a formula reads beside the weights of its products."""
+    return sum(int(np.prod(shape)) for shape in cell.step.shape.learned)
+
+
+def num_fields(formulas: Mapping[int, PrintedCell]) -> int:
+    """Return how many numbers the table of tiles has for each."""
+    most = max((len(cell.products) for cell in formulas.values()), default=0)
+    return len(ROW_FIELDS) + most * len(PRODUCT_FIELDS)
+
+
+def rows_of_tile(D: int) -> int:
+    """Return how many rows a tile has; tensor cores multiply 16."""
+    return min(16, MOST_NUMBERS // block_of(D))
+
+
+def block_of(D: int) -> int:
+    """The width of a block of vectors, a power of 2."""
+    return max(16, 1 << (D - 1).bit_length())
+
+
+def stages_of(cell: PrintedCell) -> list[int]:
+    """Return the stage of each product: one later than those of the products that its inputs are made of, or 0."""
+    stages: list[int] = []
+    for gather in cell.gathers:
+        read = bases_read(gather.forward.values())
+        stages.append(max((stage + 1 for at, stage in enumerate(stages) if f"product{at}" in read), default=0))
+    return stages
+
+
+def kernel_names(cell: PrintedCell, D: int) -> list[str]:
+    """Return the names of the kernels of a level, for rows that compute this."""
+    if D <= WIDEST_FUSED:
+        return ["forward", "backward"]
+    stages = sorted({*stages_of(cell)})
+    return [*(f"gather{at}" for at in stages), "step", "step_backward", *(f"spread{at}" for at in stages)]
+
+
+def place_in(row: str, part: Part) -> str:
+    """The pointer to a part of a row."""
+    pointer = f"{row} + {part.offset}" if part.offset else row
+    return f"{pointer} + d" if part.place.is_vector else pointer
+
+
+def owners_of(place: Place) -> str:
+    """The mask of the rows, and the positions, that a place has."""
+    return "there" if place.is_vector else "rows"
+
+
+def kept_place(place: Place) -> Place:
+    return place._replace(base=f"kept_{place.base}")
+
+
+def name_of(place: Place) -> str:
+    return f"{place.base}_{place.vectors}_{place.numbers}"
