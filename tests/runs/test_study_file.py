@@ -195,5 +195,15 @@ def test_an_unknown_study_and_a_page_without_records_are_told(folder: StudyFolde
         write_page(folder, tmp_path, tmp_path / "page.md")
 
 
+def test_studies_without_a_template_of_their_page_are_refused_before_anything_is_trained(
+    folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treemem.runs.study_file.task_folder", lambda name: folder.path)
+    assert StudyFolder.find("listops").studies == ["small"]
+    (folder.path / "results.md.j2").unlink()
+    with pytest.raises(RecipeError, match=r"has studies and no results\.md\.j2, the template of their page; add it"):
+        StudyFolder.find("listops")
+
+
 def test_a_table_of_a_template_is_aligned() -> None:
     assert aligned("a | bcd\n\nlong | 1\n") == "| a    | bcd |\n|------|----:|\n| long |   1 |"

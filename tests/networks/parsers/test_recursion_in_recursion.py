@@ -54,9 +54,11 @@ def test_engines_agree_on_every_output_and_gradient(chunk_size: int, beam_size: 
         assert_same(*found, f"{chunk_size}, {beam_size}, {alignment}")
 
 
+@pytest.mark.parametrize(("chunk_size", "beam_size"), [(3, 3), (4, 8)])
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
-def test_a_sequence_is_encoded_as_if_alone(alignment: str) -> None:
-    own = network(alignment=alignment)
+def test_a_sequence_is_encoded_as_if_alone(alignment: str, chunk_size: int, beam_size: int) -> None:
+    """With chunks of 4, the 5 tokens of another sequence are one chunk, whose search makes choices for longer."""
+    own = network(alignment=alignment, chunk_size=chunk_size, beam_size=beam_size)
     inputs = padded_inputs(LENGTHS, SIZE)
     together = own.read(inputs, torch.tensor(LENGTHS), trace=True)
     for row, length in enumerate(LENGTHS):

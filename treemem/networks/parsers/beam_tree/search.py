@@ -72,8 +72,8 @@ def search(
 ) -> Search:
     """Search for the trees of sequences.
 
-    With ``starts``, the order of the beams does not depend on the other sequences: where only the last pair of a
-    sequence is left, its beams stay in their order, and beams that are not there come last.
+    With ``starts``, the order of the beams does not depend on the other sequences: where no more proposals are there
+    than beams, they stay in their order, and those that are not there come last.
 
     Args:
         leaves: the nodes that the beams begin with, ``[sequences, beams, longest, hidden_size]``, with at most
@@ -113,12 +113,10 @@ def search(
         if place.shape[1] > beam_size:
             chosen = highest(total + noise(tuple(total.shape)) if noise is not None else total, beam_size)
         if starts is not None:
-            if chosen is None:
-                chosen = (total == -torch.inf).int().argsort(stable=True)
-            else:
-                in_order = torch.arange(beam_size, device=leaves.device) * (place.shape[1] // beams)
-                in_order[beams:] = 1  # a second pair of the first beam, which is not there
-                chosen = torch.where(count == 1, in_order, chosen)
+            absent = total == -torch.inf
+            in_order = absent.int().argsort(stable=True)[:, :beam_size]
+            are_few = (~absent).sum(1, keepdim=True) <= beam_size
+            chosen = in_order if chosen is None else torch.where(are_few, in_order, chosen)
         if chosen is not None:
             total, parent, place = (values.gather(1, chosen) for values in (total, parent, place))
         steps.append(SearchStep(pairs, parent, place, memory.num_nodes))

@@ -137,8 +137,9 @@ def _drawn(probability: torch.Tensor, level: int, chunks: NDArray[np.int64]) -> 
 
 def _drawn_alike(probability: torch.Tensor, level: int, chunks: NDArray[np.int64]) -> torch.Tensor:
     """Draw slots with numbers that depend on the level and the place of the chunk alone."""
-    uniform = np.random.default_rng(level).random((int(chunks.max()) + 1, probability.shape[1] - 1))
-    return _slots_at(probability, to_device(torch.from_numpy(uniform[chunks]), probability.device))
+    slots = range(probability.shape[1] - 1)
+    of_slots = [np.random.default_rng((level, slot)).random(int(chunks.max()) + 1)[chunks] for slot in slots]
+    return _slots_at(probability, to_device(torch.from_numpy(np.stack(of_slots, 1)), probability.device))
 
 
 def _slots_at(probability: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:

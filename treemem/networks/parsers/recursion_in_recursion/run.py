@@ -79,7 +79,7 @@ def recursion_in_recursion(
         )
     present = within(lengths, leaves.shape[1]).flatten().nonzero().squeeze(1)  # on the CPU
     states = leaves.flatten(0, 1).index_select(0, to_device(present, leaves.device))[:, None]
-    level = _Level(states, states.new_zeros(len(states), 1), lengths.numpy(), places.numpy(), 0)
+    level = _Level(states, states.new_zeros(len(states), 1), lengths.numpy(), places.numpy(), 0, 1)
     steps = _Steps(lengths.numpy()) if trace else None
     while level.is_left:
         level = level.joined(
@@ -127,6 +127,7 @@ class _Level(NamedTuple):
         lengths: how many positions each sequence has.
         places: how many places each sequence has.
         number: of the level.
+        count: how many slots positions of sequences that are still cut can have.
     """
 
     states: torch.Tensor
@@ -134,6 +135,7 @@ class _Level(NamedTuple):
     lengths: Integers
     places: Integers
     number: int
+    count: int
 
     @property
     def is_left(self) -> bool:
@@ -145,7 +147,7 @@ class _Level(NamedTuple):
         rows, slots, first = [], self.totals.shape[1], 0
         for sequence, (length, places) in enumerate(zip(self.lengths.tolist(), self.places.tolist(), strict=True)):
             for number, chunk in enumerate(chunks_of(length, places, chunk_size) if length else []):
-                after = slots_after(self.totals.shape[1], chunk.size, beam_size)
+                after = slots_after(self.count, chunk.size, beam_size)
                 ordered = after.ordered and chunk.length < chunk.size
                 aligned = after.most > 1 and is_cut(places, chunk_size)
                 repeated = aligned and number > 0 and chunk.length == 1
@@ -203,13 +205,14 @@ class _Level(NamedTuple):
         place = torch.arange(runs.slots, device=device).repeat(len(chosen), 1)
         if alignment is not None and runs.aligned.any():
             aligned = to_device(torch.from_numpy(runs.aligned.nonzero()[0]), device)
+            most = slots_after(self.count, chunk_size, beam_size).most
             drawn = alignment.slots(
-                totals.gather(1, chosen).index_select(0, aligned),
+                totals.gather(1, chosen).index_select(0, aligned)[:, :most],
                 self.number,
                 runs.number[runs.aligned],
                 runs.length[runs.aligned],
             )
-            place = place.index_copy(0, aligned, drawn)
+            place = place.index_copy(0, aligned, torch.cat([drawn, place[: len(drawn), most:]], 1))
         elif runs.repeated.any():
             repeated = to_device(torch.from_numpy(runs.repeated), device)[:, None]
             there = (totals > -torch.inf).sum(1, keepdim=True)
@@ -223,6 +226,7 @@ class _Level(NamedTuple):
             np.bincount(runs.sequence, minlength=len(self.lengths)),
             np.array([next_places(places, chunk_size) for places in self.places.tolist()]),
             self.number + 1,
+            slots_after(self.count, chunk_size, beam_size).most,
         )
 
 
