@@ -50,7 +50,7 @@ PLAIN = {
     "Ordered Memory, Tree-RNN cell": 2821,
     "RL-SPINN": 5055,
     "RRNet": 3798,
-    "Recursion in Recursion": 2185,
+    "Recursion in Recursion": 2260,
     "SPINN": 4895,
     "SPINN, gold transitions": 2849,
     "LSTM": 798,
