@@ -18,15 +18,21 @@ from triton.compiler import ASTSource
 
 from treemem.engines.cuda import kernels as plain_kernels
 from treemem.engines.cuda.launcher import COMPILER_OPTIONS, printed_kernels
+from treemem.engines.cuda.row_steps import RowStep
 from treemem.engines.formulas import kinds_by_arity, printed_formulas
 from treemem.engines.printer.triton import triton_source
 from treemem.engines.printer.triton_layout import kernel_names
+from treemem.networks.gated_cell.printed import gated_of_two
+from treemem.networks.memories.controllers.equations import STEPS
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
 INTEGERS = {"tiles", "child", "parent_begin", "parent_edge", "jobs", "begins", "members"}
 """Arguments of kernels that are int64 in memory."""
-NUMBERS = {"first", "width", "row_width", "first_column"}
+NUMBERS = {"first", "width", "row_width", "first_column", "num_rows"}
+
+ROW_STEPS = {"LSTM step": STEPS["LSTM"].printed, "gated step": gated_of_two}
+"""Steps of rows, pointwise and over whole vectors."""
 
 
 class Resources(NamedTuple):
@@ -41,7 +47,7 @@ def compiled(kernel: Any, dtype: str, arch: int, num_warps: int, **constants: An
     """Compile a kernel for ``sm_{arch}``; ``dtype`` is ``"fp32"`` or ``"fp64"``."""
     names = kernel.arg_names
     constant = {name: constants[name] for name in names if name in constants}
-    types = {name: "*i64" if name in INTEGERS else "i32" if name in NUMBERS else f"*{dtype}" for name in names}
+    types = {name: "*i64" if name in INTEGERS else "i32" if _is_number(name) else f"*{dtype}" for name in names}
     signature = {name: "constexpr" if name in constant else types[name] for name in names}
     aligned = {
         (names.index(name),): [["tt.divisibility", 16]] for name, kind in signature.items() if kind.startswith("*")
@@ -70,6 +76,10 @@ def compiled(kernel: Any, dtype: str, arch: int, num_warps: int, **constants: An
     return Resources(max(map(int, registers)), sum(map(int, spilled)), made.metadata.shared)
 
 
+def _is_number(name: str) -> bool:
+    return name in NUMBERS or name.endswith("_stride")
+
+
 def layers(hidden_size: int) -> dict[str, TreeLayer]:
     """A layer of each kind."""
     return {
@@ -95,7 +105,7 @@ def kernels_of(layer: TreeLayer) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the resources of kernels as JSON; an argument is a layer, its width, a type and an architecture."""
+    """Print the resources of kernels as JSON; an argument is a layer or step, its width, a type, an architecture."""
     found = {}
     for case in sys.argv[1:]:
         name, size, dtype, arch = case.split(":")
@@ -104,6 +114,10 @@ def main() -> None:
             none: dict[str, Any] = {"COLUMNS": 32, "DEPTH": 32, "BLOCK": 64, "PRECISION": precision}
             names = ["products", "input_gradients", "weight_gradients", "segment_sums"]
             kernels = {kernel: getattr(plain_kernels, kernel) for kernel in names}
+        elif name in ROW_STEPS:
+            step = RowStep(ROW_STEPS[name])
+            none = {**step.constants(int(size)), "mask": None, "mask_stride": 0}
+            kernels = {kernel: step.kernels[kernel] for kernel in ("forward", "backward")}
         else:
             layer = layers(int(size))[name]
             unread = {"factors"} | ({"learned", "d_learned"} if name != "TreeCell" else set())

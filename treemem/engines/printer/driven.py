@@ -1,4 +1,4 @@
-"""Printed steps within C++ that is written by hand, such as a loop over time."""
+"""Printed steps within loops that are written by hand, such as a loop over time, in C++ or in Triton."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from treemem.engines.printer.cpp import cpp_macro
-from treemem.engines.printer.trace import Step, StepShape, trace_step
+from treemem.engines.printer.trace import Step, StepProgram, StepShape, trace_step
+from treemem.engines.printer.triton_rows import row_source
 
 _WIDTH = 5  # of vectors in the trace; what is printed takes any
 
@@ -15,7 +16,8 @@ class DrivenStep:
     """A step of a row that a driver calls, printed when it is first compiled.
 
     The C++ says ``namespace lstm { LSTM_STEP }``, and calls ``lstm::forward_step`` and ``lstm::backward_step`` with a
-    ``StepRow`` of ``native/step.h``. It lists the step among its structures.
+    ``StepRow`` of ``native/step.h``. It lists the step among its structures. ``RowStep`` in ``engines/cuda`` has the
+    same step in Triton.
 
     Args:
         macro: its name in C++.
@@ -37,12 +39,22 @@ class DrivenStep:
         learned: int = 0,
         numbers: Sequence[str] = (),
     ) -> None:
-        self._macro, self._step = macro, step
+        self.step, self._macro = step, macro
         parts = {name: (1, (_WIDTH,) * count or (1,)) for name, count in products.items()}
         vectors = dict.fromkeys(states, (_WIDTH,)) | dict.fromkeys(numbers, (1,))
         self._shape = StepShape(arity, _WIDTH, parts, vectors, [(_WIDTH,)] * learned)
 
     @cached_property
+    def program(self) -> StepProgram:
+        """What is printed."""
+        return trace_step(self.step, self._shape)
+
+    @cached_property
     def definition(self) -> str:
         """The macro for the compiler."""
-        return cpp_macro(self._macro, trace_step(self._step, self._shape))
+        return cpp_macro(self._macro, self.program)
+
+    @cached_property
+    def triton(self) -> str:
+        """A module in Triton; see :func:`treemem.engines.printer.triton_rows.row_source`."""
+        return row_source(self.program)

@@ -34,12 +34,12 @@ class Values:
         lines: get what is needed, in order.
         prefix: of the names of values.
         load: what a place holds, as an expression.
-        D: width of a vector.
+        D: width of a vector; None: it is the constant ``D`` of the kernel.
 
     In the lines, ``wide`` are the positions of a vector that there are, and ``T`` is the type of all numbers.
     """
 
-    def __init__(self, lines: list[str], prefix: str, load: Callable[[Place], str], D: int) -> None:
+    def __init__(self, lines: list[str], prefix: str, load: Callable[[Place], str], D: int | None) -> None:
         self._lines, self._prefix, self._load, self._D = lines, prefix, load, D
         self._text: dict[Node, str] = {}
 
@@ -51,8 +51,10 @@ class Values:
         return self._text[node]
 
     def _value(self, node: Node) -> str:
+        if node.op == "D" and self._D is None:
+            return "tl.full([1, 1], D, T)"
         if not node.operands and node.op != "load":
-            return _number(float(self._D) if node.value is None else node.value)
+            return _number(float(self._D or 0) if node.value is None else node.value)
         text = self._load(node.args[0]) if node.op == "load" else self._expression(node)
         if text.isidentifier():
             return text
