@@ -42,7 +42,8 @@ def padded_inputs(lengths: tuple[int, ...], size: int, longer: int = 1) -> torch
 def with_gradients(outputs: dict[str, torch.Tensor], leaves: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Outputs, and the gradients of a sum that weighs them; 0 where there is none."""
     learned = [each for each in outputs.values() if each.requires_grad]
-    weights = [torch.cos(0.7 * torch.arange(each.numel(), dtype=each.dtype)).view(each.shape) for each in learned]
+    places = [torch.arange(each.numel(), dtype=each.dtype, device=each.device) for each in learned]
+    weights = [torch.cos(0.7 * place).view(each.shape) for place, each in zip(places, learned, strict=True)]
     total = sum((each.nan_to_num() * weight).sum() for each, weight in zip(learned, weights, strict=True))
     if torch.is_tensor(total):
         total.backward()
@@ -53,18 +54,18 @@ def with_gradients(outputs: dict[str, torch.Tensor], leaves: dict[str, torch.Ten
     return {name: each.detach() for name, each in {**outputs, **gradients}.items()}
 
 
-def results(network: Any, lengths: tuple[int, ...], engine: str) -> dict[str, torch.Tensor]:
+def results(network: Any, lengths: tuple[int, ...], engine: str, device: Any = "cpu") -> dict[str, torch.Tensor]:
     """All outputs and losses, and the gradient of the inputs and of every parameter; padding is NaN."""
     network.engine = engine
     network.zero_grad()
     leaves = dict(network.named_parameters())
     if network.options.get("transitions") in NEEDS_TREES:
         forest = random_forest(seed=len(lengths), num_trees=len(lengths), size=max(lengths, default=0) + 1)
-        read = network(TreeBatch.from_forest(forest, VOCABULARY), trace=True)
+        read = network(TreeBatch.from_forest(forest, VOCABULARY).to(device), trace=True)
         found = {"encoding": read.root}
     else:
         dtype = next(network.parameters()).dtype
-        inputs = padded_inputs(lengths, network.embedding_size).to(dtype).requires_grad_()
+        inputs = padded_inputs(lengths, network.embedding_size).to(device, dtype).requires_grad_()
         leaves["inputs"] = inputs
         read = network.read(inputs, torch.tensor(lengths, dtype=torch.int64), trace=True)
         found = {"encoding": read.encoding}

@@ -24,12 +24,14 @@ from treemem.engines.printer.triton import triton_source
 from treemem.engines.printer.triton_layout import kernel_names
 from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.memories.controllers.equations import STEPS
+from treemem.networks.parsers.on_lstm import cuda as on_lstm
+from treemem.networks.parsers.on_lstm import kernels as on_lstm_steps
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
 INTEGERS = {"tiles", "child", "parent_begin", "parent_edge", "jobs", "begins", "members"}
 """Arguments of kernels that are int64 in memory."""
-NUMBERS = {"first", "width", "row_width", "first_column", "num_rows"}
+NUMBERS = {"first", "width", "row_width", "first_column", "num_rows", "going_on"}
 
 ROW_STEPS = {"LSTM step": STEPS["LSTM"].printed, "gated step": gated_of_two}
 """Steps of rows, pointwise and over whole vectors."""
@@ -104,29 +106,51 @@ def kernels_of(layer: TreeLayer) -> dict[str, Any]:
     return {name: module[name] for cell in printed.values() for name in kernel_names(cell, size)}
 
 
+Kernels = dict[str, tuple[Any, dict[str, Any]]]
+"""Kernels by name, and the values of their constants."""
+
+
+def on_lstm_kernels(hidden_size: int) -> Kernels:
+    """The kernels of an ON-LSTM with 10 units in a chunk."""
+    return {
+        kernel.__name__: (kernel, on_lstm.constants(hidden_size, 10, kernel.__name__))
+        for kernel in (on_lstm_steps.step, on_lstm_steps.step_backward)
+    }
+
+
+OWN = {"ON-LSTM": on_lstm_kernels}
+"""Networks with kernels of their own, which depend on a width."""
+
+
+def case_kernels(name: str, size: int, precision: str) -> Kernels:
+    """The kernels of a layer, a step or a network; ``"plain"``: those that depend on none."""
+    if name in OWN:
+        return OWN[name](size)
+    if name in ROW_STEPS:
+        step = RowStep(ROW_STEPS[name])
+        constants = {**step.constants(size), "mask": None, "mask_stride": 0}
+        return {kernel: (step.kernels[kernel], constants) for kernel in ("forward", "backward")}
+    if name == "plain":
+        constants = {"COLUMNS": 32, "DEPTH": 32, "BLOCK": 64, "PRECISION": precision}
+        names = ["products", "input_gradients", "weight_gradients", "segment_sums"]
+        return {kernel: (getattr(plain_kernels, kernel), constants) for kernel in names}
+    layer = layers(size)[name]
+    unread = {"factors"} | ({"learned", "d_learned"} if name != "TreeCell" else set())
+    reads_labels = layer.cell.reads_labels  # type: ignore[union-attr]
+    unread |= set() if reads_labels else {"features", "d_features"}
+    of_layer = {**dict.fromkeys(unread), "PRECISION": precision}
+    return {kernel: (function, of_layer) for kernel, function in kernels_of(layer).items()}
+
+
 def main() -> None:
-    """Print the resources of kernels as JSON; an argument is a layer or step, its width, a type, an architecture."""
+    """Print the resources of kernels as JSON; an argument is a name, a width, a type and an architecture."""
     found = {}
     for case in sys.argv[1:]:
         name, size, dtype, arch = case.split(":")
-        precision = "tf32x3" if dtype == "fp32" else "ieee"
-        if name == "plain":
-            none: dict[str, Any] = {"COLUMNS": 32, "DEPTH": 32, "BLOCK": 64, "PRECISION": precision}
-            names = ["products", "input_gradients", "weight_gradients", "segment_sums"]
-            kernels = {kernel: getattr(plain_kernels, kernel) for kernel in names}
-        elif name in ROW_STEPS:
-            step = RowStep(ROW_STEPS[name])
-            none = {**step.constants(int(size)), "mask": None, "mask_stride": 0}
-            kernels = {kernel: step.kernels[kernel] for kernel in ("forward", "backward")}
-        else:
-            layer = layers(int(size))[name]
-            unread = {"factors"} | ({"learned", "d_learned"} if name != "TreeCell" else set())
-            reads_labels = layer.cell.reads_labels  # type: ignore[union-attr]
-            unread |= set() if reads_labels else {"features", "d_features"}
-            none = {**dict.fromkeys(unread), "PRECISION": precision}
-            kernels = kernels_of(layer)
-        for kernel, function in kernels.items():
-            found[f"{case}:{kernel}"] = compiled(function, dtype, int(arch), COMPILER_OPTIONS["num_warps"], **none)
+        kernels = case_kernels(name, int(size), "tf32x3" if dtype == "fp32" else "ieee")
+        for kernel, (function, constants) in kernels.items():
+            num_warps = COMPILER_OPTIONS["num_warps"]
+            found[f"{case}:{kernel}"] = compiled(function, dtype, int(arch), num_warps, **constants)
     print(json.dumps(found))
 
 

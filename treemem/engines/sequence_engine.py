@@ -7,7 +7,8 @@ from typing import Literal, get_args
 from treemem.checked_options import checked_choice
 
 SequenceEngine = Literal["auto", "fused", "naive"]
-"""``fused``, which is what ``auto`` chooses: the fast form, in C++ where it can be used. ``naive``: the definition."""
+"""``fused``, which is what ``auto`` chooses: the fast form, in C++ or in kernels for CUDA where they can be used.
+``naive``: the definition."""
 
 
 def checked_engine(name: str, engine: SequenceEngine) -> SequenceEngine:

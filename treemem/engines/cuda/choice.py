@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
+
+from treemem.engines.cuda.launcher import launcher
 from treemem.errors import RecipeError
 
 ENVIRONMENT_VARIABLE = "TREEMEM_CUDA_KERNELS"
@@ -45,3 +48,12 @@ def kernels_wanted() -> bool:
     if value not in ("0", "1"):
         raise RecipeError(f"{ENVIRONMENT_VARIABLE}={value!r} is none of 0, 1")
     return value == "1"
+
+
+def runs_kernels(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether kernels take the place of torch's operations for all that these tensors are read by.
+
+    Raises:
+        RecipeError: as of :func:`kernels_wanted`.
+    """
+    return launcher().why_not(tensors) is None and kernels_wanted()

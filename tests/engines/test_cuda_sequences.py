@@ -1,0 +1,42 @@
+"""Networks over sequences in Triton kernels, which run in the interpreter on a fake device: equal to the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from engine_parity import assert_same
+from fake_device import DEVICE, HAS_INTERPRETER, fake_device
+from sequence_networks import made, results
+
+from treemem.engines.cuda.choice import cuda_kernels
+
+pytestmark = [
+    pytest.mark.usefixtures("unset_memory_is_nan"),
+    pytest.mark.skipif(not HAS_INTERPRETER, reason="Triton is not installed, or there is a GPU"),
+]
+
+LENGTHS = [(2, 0, 3, 2), (1,), ()]
+NETWORKS: dict[str, list[dict[str, Any]]] = {
+    "ONLSTM": [{"chunk_size": 2}, {"layer_sizes": [10, 6], "chunk_size": 1, "embedding_size": 3}],
+}
+
+
+def on_device(network: Any, lengths: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    """Outputs and gradients of the kernels."""
+    with cuda_kernels(True), fake_device():
+        try:
+            found = results(network.to(DEVICE), lengths, "auto", DEVICE)
+            return {name: value.cpu() for name, value in found.items()}
+        finally:
+            network.cpu()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, options) for name, several in NETWORKS.items() for options in several], ids=str
+)
+def test_outputs_and_gradients_are_those_of_the_definition(name: str, options: dict[str, Any]) -> None:
+    network = made(name, **options)
+    for lengths in LENGTHS:
+        assert_same(on_device(network, lengths), results(network, lengths, "naive"), f"{lengths}")
