@@ -32,10 +32,6 @@ ORDINARY = {
 WAITS = {
     "Tree-LSTM, both ways": 2,
     "Tree-LSTM, part by part": 7,
-    "EBT-GRC": 1,
-    "BT-GRC": 1,
-    "Recursion in Recursion": 1,
-    "Disjoint Tree-LSTM": 1,
     "transduction, decoding": 2,
     "transduction with attention, decoding": 2,
 }

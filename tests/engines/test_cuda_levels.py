@@ -17,10 +17,12 @@ from tree_networks import make
 from tree_strategies import VOCABULARY
 
 from treemem import Forest, RecipeError, TreeBatch
+from treemem.engines.affine import Affine
 from treemem.engines.cell import State
 from treemem.engines.cuda import plan, run
 from treemem.engines.cuda.choice import cuda_kernels
 from treemem.engines.cuda.launcher import product_precision
+from treemem.networks.parsers.disjoint_tree_lstm.run import compose_levels
 from treemem.nn import TreeLSTM, TreeNetwork
 from treemem.schedule.schedule import Schedule
 
@@ -286,3 +288,29 @@ def test_kernels_are_chosen_only_where_that_is_asked_for(monkeypatch: pytest.Mon
     monkeypatch.setenv("TREEMEM_CUDA_KERNELS", "yes")
     with pytest.raises(RecipeError, match="TREEMEM_CUDA_KERNELS='yes' is none of 0, 1"):
         launches()
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_children_that_only_the_device_knows_need_no_wait(kernels: bool) -> None:
+    torch.manual_seed(0)
+    child = torch.tensor([0, 1, 1, 2, 2, 2, 3, 4, 0, 5, 6, 4, 7, 7])  # row 2 has 3 parents, row 7 the same child twice
+    given = {"leaves": torch.randn(3, 8), "weight": torch.randn(20, 8), "bias": torch.randn(20)}
+    given = {name: value.double() for name, value in given.items()}
+
+    def outcome(tensors: dict[str, Tensor], child: Tensor) -> dict[str, Tensor]:
+        leaves, weight, bias = (tensor.requires_grad_() for tensor in tensors.values())
+        schedule = Schedule.from_steps(3, [3, 2, 2], child, child[-1:])
+        states = compose_levels(leaves, schedule, Affine(weight, bias))
+        sum((value * value).cos().sum() for value in states.values()).backward()
+        gradients = {name: tensor.grad for name, tensor in tensors.items()}
+        return {name: value.detach() for name, value in {**states, **gradients}.items()}
+
+    expected = outcome({name: value.clone() for name, value in given.items()}, child)
+    with cuda_kernels(kernels), fake_device() as device:
+        there = {name: value.to(DEVICE) for name, value in given.items()}
+        child_there = child.to(DEVICE)
+        device.waits.clear()
+        found = outcome(there, child_there)
+        assert not device.waits
+        found = {name: value.cpu() for name, value in found.items()}
+    assert_same(found, expected, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -11,6 +12,7 @@ import torch
 
 from treemem.device_copy import plain_tensors, to_device_together
 from treemem.engines.cell import Cell, State, checked_state, leaf_states, runs_by
+from treemem.engines.row_table import RowTable
 from treemem.schedule.schedule import Level, Schedule
 
 
@@ -18,7 +20,8 @@ def run_autograd(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
     """The states of all rows.
 
     Each level sends its rows to the levels that read them, in one part for each. So the time of the forward and of the
-    backward pass is proportional to the number of edges, and nothing is written in place.
+    backward pass is proportional to the number of edges, and nothing is written in place. If only the device knows who
+    reads whom, levels write to a table of rows and read from it.
 
     Args:
         cell: the cell.
@@ -35,11 +38,13 @@ def run_autograd(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
     leaves = leaf_states(cell, leaf_inputs, [segment[:3] for segment in schedule.leaf_segments])
     if len(schedule.levels) < 2:
         return leaves
+    inputs = None if inner_inputs is None else inner_inputs.split([_size(level) for level in schedule.levels[1:]])
+    maps = cell.weights_of_sets() if runs_by(cell, "forward_kinds") else None  # type: ignore[attr-defined]
+    if not schedule.is_known_to_host:
+        return _run_in_table(cell, maps, schedule, leaves, inputs)
     routes = _routes(schedule)
     inbox: list[dict[str, list[torch.Tensor]]] = [{name: [] for name in leaves} for _ in routes]
     by_state: dict[str, list[torch.Tensor]] = {name: [] for name in leaves}
-    inputs = None if inner_inputs is None else inner_inputs.split([_size(level) for level in schedule.levels[1:]])
-    maps = cell.weights_of_sets() if runs_by(cell, "forward_kinds") else None  # type: ignore[attr-defined]
     for height, route in enumerate(routes):
         states = leaves
         if height:
@@ -56,6 +61,22 @@ def run_autograd(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inne
             for target, part in zip(route.targets, parts, strict=True):
                 inbox[target][name].append(part)
     return {name: torch.cat(parts) for name, parts in by_state.items()}
+
+
+def _run_in_table(
+    cell: Any, maps: Any, schedule: Schedule, leaves: State, inputs: Sequence[torch.Tensor] | None
+) -> State:
+    tables = {name: RowTable(schedule.num_rows, leaf[0].numel(), leaf) for name, leaf in leaves.items()}
+    for number, level in enumerate(schedule.levels):
+        states = leaves
+        if number:
+            first, last = level.segments[0], level.segments[-1]
+            child = schedule.child[first.first_child : last.first_child + (last.end - last.begin) * last.arity]
+            children = {name: table.read(child).unflatten(1, leaves[name].shape[1:]) for name, table in tables.items()}
+            states = _run_level(cell, maps, level, children, None if inputs is None else inputs[number - 1], leaves)
+        for name, value in states.items():
+            tables[name].write(slice(level.begin, level.end), value.flatten(1))
+    return {name: table.read(slice(None)).unflatten(1, leaves[name].shape[1:]) for name, table in tables.items()}
 
 
 def _run_level(cell: Any, maps: Any, level: Level, children: State, x: torch.Tensor | None, leaves: State) -> State:

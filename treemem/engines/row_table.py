@@ -96,7 +96,7 @@ class _Add(torch.autograd.Function):
     ) -> torch.Tensor:
         _save(ctx, gradients, rows)
         if isinstance(rows, slice):
-            values[rows] += added
+            values[rows].add_(added)
         else:
             values.index_add_(0, rows.flatten(), added.flatten(0, -2))
         return written.new_empty(())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -201,6 +201,48 @@ class Schedule:
             value=torch.from_numpy(node_value[leaves]),
             shared=False,
         )
+
+    @classmethod
+    def from_steps(
+        cls, num_leaves: int, sizes: Sequence[int], child: torch.Tensor, row_of_root: torch.Tensor
+    ) -> Schedule:
+        """The schedule of leaves, and of rows with two children that were chosen step by step.
+
+        The children may be on a device that the host does not wait for: levels are the steps, and only the device knows
+        who reads whom. Every node has a row of its own, of the same number.
+
+        Args:
+            num_leaves: rows 0 to ``num_leaves - 1`` have no children.
+            sizes: how many rows come with each step, at least 1.
+            child: int64 ``[edges]``, rows of earlier steps; the two of each row follow each other.
+            row_of_root: int64 ``[trees]``, where ``child`` is.
+        """
+        ends = [num_leaves, *(num_leaves + total for total in accumulate(sizes))]
+        levels = [Level(0, num_leaves, (Segment(0, num_leaves, 0, 0, 0),))]
+        for begin, end in pairwise(ends):
+            levels.append(Level(begin, end, (Segment(begin, end, 1, 2, 2 * (begin - num_leaves)),)))
+        row = torch.arange(ends[-1], device=child.device)
+        leaves, inner = row.split([num_leaves, ends[-1] - num_leaves])
+        return cls(
+            num_rows=ends[-1],
+            num_nodes=ends[-1],
+            num_trees=len(row_of_root),
+            levels=tuple(levels),
+            child=child,
+            row_of_node=row,
+            row_of_root=row_of_root,
+            node_of_row=row,
+            kind_of_row=(row >= num_leaves).long(),
+            symbol=torch.full_like(leaves, -1),
+            function=torch.full_like(inner, -1),
+            value=torch.full_like(leaves, torch.nan, dtype=torch.float64),
+            shared=False,
+        )
+
+    @property
+    def is_known_to_host(self) -> bool:
+        """Whether the host knows the children without waiting for a device."""
+        return self.child_here is not None or self.child.device.type == "cpu"
 
     @property
     def num_leaf_rows(self) -> int:

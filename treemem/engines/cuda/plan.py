@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from treemem.device_copy import plain_tensors, to_device_together
+from treemem.device_copy import plain_tensors, to_device, to_device_together
 from treemem.engines.printer.triton_layout import PRODUCT_FIELDS, ROW_FIELDS
 from treemem.schedule.schedule import Schedule
 
@@ -156,9 +156,6 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
     sizes = segments.end - segments.begin
     rows = {arity: int(sizes[segments.arity == arity].sum()) for arity, _ in layout.products}
     results, inputs, factors = _begins(layout, rows)
-    child = schedule.child_of_rows()
-    parents = np.bincount(child, minlength=schedule.num_rows)
-    parent_begin = np.concatenate([[0], np.cumsum(parents)])
     num_leaves = schedule.num_leaf_rows
 
     most = layout.rows_of_tile
@@ -169,7 +166,6 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
     tiles = np.zeros((len(segment), _num_fields(layout)), np.int64)
     tiles[:, 0], tiles[:, 1], tiles[:, 2] = arity, begin, np.minimum(segments.end[segment] - begin, most)
     tiles[:, 3] = segments.edge[segment] + skipped * arity
-    tiles[:, 4] = np.maximum.reduceat(parents[num_leaves:], begin - num_leaves)
     tiles[:, 5] = begin - num_leaves
     place = segments.place[segment] + skipped
     for (of_arity, products), (_, num_factors) in zip(layout.products, layout.factors, strict=True):
@@ -186,14 +182,16 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
     of_levels = [len(level.segments) for level in schedule.levels[1:]]
     tiles_of_level = np.add.reduceat(of_segment, _starts(np.array(of_levels)))
     jobs, num_parts = _jobs(segments, layout, results, inputs)
-    part_begin, leaf_begin = _leaf_parts(parent_begin[: num_leaves + 1])
-    arrays = [tiles, jobs, parent_begin, np.argsort(child, kind="stable"), leaf_begin]
-    arrays += [] if part_begin is None else [part_begin]
+    parents = (_parents if schedule.is_known_to_host else _parents_there)(schedule, tiles)
     level = np.repeat(np.arange(len(of_levels)), of_levels)
     of_products = _product_jobs(segments, level, layout, results, inputs) if layout.multiplies else []
-    arrays += [table for table, _ in of_products]
-    moved = to_device_together([torch.from_numpy(array) for array in arrays], schedule.device)
-    of_results, of_inputs = (Jobs(moved[at], of_products[at][1]) if of_products else None for at in (-2, -1))
+    arrays = [tiles, jobs, *(table for table, _ in of_products)]
+    tables = [*map(torch.from_numpy, arrays), *(part for part in parents if part is not None)]
+    moved = to_device_together(tables, schedule.device)
+    on_device = iter(moved[len(arrays) :])
+    parents = _Parents(*(None if part is None else next(on_device) for part in parents))  # type: ignore[arg-type]
+    moved[0][:, 4] = parents.most
+    of_results, of_inputs = (Jobs(moved[2 + at], of_products[at][1]) if of_products else None for at in (0, 1))
     return Plan(
         levels=list(zip(_starts(tiles_of_level).tolist(), tiles_of_level.tolist(), strict=True)),
         rows=rows,
@@ -202,13 +200,42 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
         num_parts=num_parts,
         tiles=moved[0],
         jobs=moved[1],
-        parent_begin=moved[2],
-        parent_edge=moved[3],
-        part_begin=None if part_begin is None else moved[5],
-        leaf_begin=moved[4],
+        parent_begin=parents.begin,
+        parent_edge=parents.edge,
+        part_begin=parents.part_begin,
+        leaf_begin=parents.leaf_begin,
         products=of_results,
         d_inputs=of_inputs,
     )
+
+
+class _Parents(NamedTuple):
+    """Who reads whom; see :class:`Plan`. ``most``: the most parents of a row of each tile, int64 ``[tiles]``."""
+
+    most: torch.Tensor
+    begin: torch.Tensor
+    edge: torch.Tensor
+    leaf_begin: torch.Tensor
+    part_begin: torch.Tensor | None
+
+
+def _parents(schedule: Schedule, tiles: Integers) -> _Parents:
+    child, num_leaves = schedule.child_of_rows(), schedule.num_leaf_rows
+    count = np.bincount(child, minlength=schedule.num_rows)
+    begin = np.concatenate([[0], np.cumsum(count)])
+    part_begin, leaf_begin = _leaf_parts(begin[: num_leaves + 1])
+    most = np.maximum.reduceat(count[num_leaves:], tiles[:, 1] - num_leaves)
+    arrays = most, begin, np.argsort(child, kind="stable"), leaf_begin, part_begin
+    return _Parents(*(None if array is None else torch.from_numpy(array) for array in arrays))  # type: ignore[arg-type]
+
+
+def _parents_there(schedule: Schedule, tiles: Integers) -> _Parents:
+    """The same without waiting for the device; leaves have one part each."""
+    in_order, edge = schedule.child.sort(stable=True)
+    begin = torch.searchsorted(in_order, torch.arange(schedule.num_rows + 1, device=edge.device))
+    rows = np.minimum(tiles[:, 1:2] + np.arange(tiles[:, 2].max()), tiles[:, 1:2] + tiles[:, 2:3] - 1)
+    most = begin.diff()[to_device(torch.from_numpy(rows), edge.device)].amax(1)
+    return _Parents(most, begin, edge, begin[: schedule.num_leaf_rows + 1], None)
 
 
 def _num_fields(layout: Layout) -> int:

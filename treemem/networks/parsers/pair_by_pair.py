@@ -27,15 +27,19 @@ def joining_steps(places: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Return the step, from 1, that joins the constituent that begins at a token with the constituent on its left.
 
     Args:
-        places: of the chosen pairs, int64 ``[sequences, longest - 1]``; the host waits for them.
-        lengths: int64 ``[sequences]``, on the CPU.
+        places: of the chosen pairs, int64 ``[sequences, longest - 1]``.
+        lengths: int64 ``[sequences]``, on the same device.
 
     Returns:
-        int64 ``[sequences, longest]``, on the CPU; 0 at the first token and at padding.
+        int64 ``[sequences, longest]``; 0 at the first token and at padding.
     """
-    joined = torch.zeros(len(places), places.shape[1] + 1, dtype=torch.int64)
-    for row, (chosen, length) in enumerate(zip(places.tolist(), lengths.tolist(), strict=True)):
-        begins = list(range(length))
-        tokens = [begins.pop(place + 1) for place in chosen[: max(length - 1, 0)]]
-        joined[row, tokens] = torch.arange(1, len(tokens) + 1)
+    sequences, longest = places.shape[0], places.shape[1] + 1
+    begins = torch.arange(longest, device=places.device).expand(sequences, -1)
+    joined = places.new_zeros(sequences, longest)
+    for step in range(1, longest):
+        at = places[:, step - 1, None] + 1
+        token = begins.gather(1, at)
+        joined.scatter_add_(1, token, step * (step < lengths[:, None]))
+        column = torch.arange(longest - step, device=places.device)
+        begins = begins.gather(1, column + (column >= at))
     return joined

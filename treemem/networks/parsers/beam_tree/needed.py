@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
-from treemem.device_copy import to_device_together
+from treemem.engines.sequence_lengths import LongestFirst
 from treemem.networks.parsers.beam_tree.search import Search
 from treemem.schedule.schedule import Schedule
 
@@ -48,19 +50,15 @@ class Needed(NamedTuple):
 def needed(result: Search, lengths: torch.Tensor, num_starts: int, by_children: bool) -> Needed:
     """Return what the last beams of a search depend on.
 
-    The host waits for the device once.
-
     Args:
-        result: of the search.
+        result: of the search, on the CPU.
         lengths: int64 ``[sequences]``, on the CPU.
         num_starts: with how many beams the search of a sequence began.
         by_children: whether pairs are scored by their children.
     """
-    parts = [tensor for step in result.steps for tensor in (step.pairs, step.parent, step.place)]
-    parts += [result.children, result.pairs, result.roots, (result.totals != -torch.inf).long()]
-    children, all_pairs, roots, beam_numbers, *of_steps = _on_cpu([*parts[-4:], *parts[:-4]])
-    steps: list[tuple[Integers, ...]] = list(zip(of_steps[0::3], of_steps[1::3], of_steps[2::3], strict=True))
-    is_beam = beam_numbers.astype(bool)
+    steps = [(step.pairs.numpy(), step.parent.numpy(), step.place.numpy()) for step in result.steps]
+    children, all_pairs, roots = result.children.numpy(), result.pairs.numpy(), result.roots.numpy()
+    is_beam = result.totals.numpy() != -np.inf
     groups, lineage, origin = _groups(steps, lengths.numpy(), is_beam)
 
     num_leaves = len(result.states) - len(children)
@@ -97,11 +95,64 @@ def needed(result: Search, lengths: torch.Tensor, num_starts: int, by_children: 
         *(number_of_pair[groups], lineage, np.nonzero(is_beam)[0] * num_starts + origin),
         *(row[np.where(is_beam, roots, roots[:, :1])], beams),
     ]
-    tensors = to_device_together([torch.from_numpy(array) for array in arrays], result.states.device)
-    return Needed(schedule.to(result.states.device), *tensors)
+    return Needed(schedule, *map(torch.from_numpy, arrays))
 
 
-def _groups(steps: list[tuple[Integers, ...]], lengths: Integers, is_beam: NDArray[np.bool_]) -> tuple[Integers, ...]:
+def every_node(result: Search, order: LongestFirst, num_starts: int, by_children: bool) -> Needed:
+    """Return the plan that computes all nodes of a search, on its device, whose numbers the host does not read.
+
+    Args:
+        result, num_starts, by_children: see :func:`needed`.
+        order: of the sequences.
+    """
+    device, steps = result.states.device, result.steps
+    num_leaves, longest = len(result.states) - len(result.children), len(steps) + 1
+    bounds = sorted({num_leaves, *(step.first_node for step in steps), len(result.states)})
+    sizes = [end - begin for begin, end in pairwise(bounds)]
+    schedule = Schedule.from_steps(num_leaves, sizes, result.children.flatten(), result.roots[:, 0])
+    node, compositions = (
+        torch.arange(len(result.states), device=device),
+        torch.arange(len(result.children), device=device),
+    )
+    groups, lineage = [], []
+    for number, step in enumerate(steps):
+        active, _, pairs = step.pairs.shape
+        absent = torch.arange(pairs, device=device) >= order.lengths_there[:active, None] - 1 - number
+        of_step = step.pairs.masked_fill(absent[:, None], -1).flatten(0, 1)
+        groups.append(functional.pad(of_step, (0, longest - 1 - pairs), value=-1))
+    num_groups = sum(map(len, groups))
+    beam = torch.arange(result.roots.shape[1], device=device).repeat(len(result.roots), 1)
+    sequence = torch.arange(len(result.roots), device=device)[:, None]
+    first_group = num_groups
+    for step in reversed(steps):
+        active, beams, _ = step.pairs.shape
+        first_group -= active * beams
+        at = beam[:active].clamp(max=step.parent.shape[1] - 1)
+        parent = step.parent.gather(1, at)
+        group = first_group + sequence[:active] * beams + parent
+        place = group * (longest - 1) + step.place.gather(1, at)
+        lineage.append(functional.pad(place, (0, 0, 0, len(beam) - active), value=num_groups * (longest - 1)).flatten())
+        beam = torch.cat([parent, beam[active:]])
+    is_beam = result.totals != -torch.inf
+    last = torch.arange(is_beam.numel(), device=device).view_as(is_beam)
+    no_groups, no_lineage = node.new_zeros(0, max(longest - 1, 1)), node.new_zeros(is_beam.numel(), 0)
+    return Needed(
+        schedule,
+        leaves=node[:num_leaves],
+        compositions=compositions,
+        pairs=result.pairs,
+        composed=node[num_leaves:] if not by_children else node[:0],
+        groups=torch.cat(groups) if groups else no_groups,
+        lineage=torch.stack(lineage[::-1], 1) if lineage else no_lineage,
+        origins=(sequence * num_starts + beam.clamp(max=num_starts - 1)).flatten(),
+        roots=torch.where(is_beam, result.roots, result.roots[:, :1]),
+        beams=last.masked_fill(~is_beam, is_beam.numel()),
+    )
+
+
+def _groups(
+    steps: Sequence[tuple[Integers, ...]], lengths: Integers, is_beam: NDArray[np.bool_]
+) -> tuple[Integers, ...]:
     """Return the groups, of the search's own pairs, the lineage and the first beam of each last one; see `Needed`."""
     longest = len(steps) + 1
     row, beam = np.nonzero(is_beam)
@@ -134,12 +185,3 @@ def _groups(steps: list[tuple[Integers, ...]], lengths: Integers, is_beam: NDArr
         beam[going] = came
     all_groups = np.concatenate([np.zeros((0, max(longest - 1, 1)), np.int64), *groups])
     return all_groups, np.where(lineage < 0, all_groups.size, lineage), beam
-
-
-def _on_cpu(tensors: list[torch.Tensor]) -> list[Integers]:
-    """Return int64 tensors as arrays, from another device in one copy."""
-    if tensors[0].device.type == "cpu":
-        return [tensor.numpy() for tensor in tensors]
-    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu()
-    sizes = [tensor.numel() for tensor in tensors]
-    return [part.view(tensor.shape).numpy() for part, tensor in zip(flat.split(sizes), tensors, strict=True)]

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from treemem.device_copy import to_device
 from treemem.engines.affine import linear
 from treemem.engines.choices import Noise
 from treemem.engines.sequence_engine import SequenceEngine, checked_engine
@@ -15,8 +14,8 @@ from treemem.engines.sequence_lengths import LongestFirst, within
 from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.networks.gated_cell.levels import gated_levels
 from treemem.networks.parsers.beam_tree.equations import Beam, BeamTreeWeights, ChildrenScore, naive_beams
-from treemem.networks.parsers.beam_tree.needed import needed
-from treemem.networks.parsers.beam_tree.search import Search, search
+from treemem.networks.parsers.beam_tree.needed import every_node, needed
+from treemem.networks.parsers.beam_tree.search import Beams, Search, SearchStep, search
 from treemem.networks.parsers.beam_tree.soft import soft_search
 from treemem.networks.parsers.pair_by_pair import joining_steps
 
@@ -76,43 +75,62 @@ def beam_trees(
         )
     sorted_leaves = order.of(leaves)
     arguments = sorted_leaves[:, None], order.lengths_there, order.sizes, weights, beam_size
-    result = search(*arguments, noise=noise, dropout=dropout) if not soft else None
-    if result is not None:
-        roots, totals = last_beams(result, sorted_leaves[:, None], order.lengths, weights)
-    else:
+    if soft:
         roots, totals = soft_search(sorted_leaves, order.lengths, *arguments[2:], noise=noise, dropout=dropout)
+    else:
+        beams = last_beams(sorted_leaves[:, None], order, weights, beam_size, noise=noise, dropout=dropout)
+        roots, totals = beams.roots, beams.totals
     encoding = (totals.softmax(1)[:, :, None] * roots).sum(1)
     joined = None
     if trace:
-        result = search(*arguments, noise=None, dropout=0.0) if result is None else result
-        joined = order.back(_joined(result, order), leaves.shape[1])
+        if soft:
+            found = search(*arguments, noise=None, dropout=0.0)
+            steps, totals = found.steps, found.totals
+        else:
+            steps = beams.steps
+        joined = order.back(_joined(steps, totals.detach(), order), leaves.shape[1])
     return BeamTrees(order.back(encoding), joined)
 
 
 def last_beams(
-    result: Search,
     leaves: torch.Tensor,
-    lengths: torch.Tensor,
+    order: LongestFirst,
     weights: BeamTreeWeights,
+    beam_size: int,
+    *,
+    noise: Noise | None,
+    dropout: float,
     starts: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the roots of the last beams and their log probabilities, with gradients where they are needed.
+) -> Beams:
+    """Return the last beams of sequences, with gradients where they are needed.
 
-    What has gradients is computed again, and only what the last beams depend on.
+    What has gradients is computed again: on a CPU only what the last beams depend on, on other devices, where the host
+    does not know what that is, all nodes.
 
     Args:
-        result: of the search.
-        leaves, weights, starts: what it was given.
-        lengths: int64 ``[sequences]``, on the CPU.
-
-    Returns:
-        ``[sequences, beam_size, hidden_size]`` and ``[sequences, beam_size]``, minus infinity where there is no beam.
+        leaves, weights, beam_size, noise, dropout, starts: see ``search``.
+        order: of the sequences.
     """
     tensors = [leaves, *weights.cell.hidden, *weights.cell.gates, *weights.cell.norm, *_of_score(weights)]
     tensors += [] if starts is None else [starts]
-    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
-        return result.states[result.roots], result.totals
-    plan = needed(result, lengths, leaves.shape[1], isinstance(weights.score, ChildrenScore))
+    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    arguments = leaves, order.lengths_there, order.sizes, weights, beam_size
+    of_search = None if starts is None else starts.detach()
+    result = search(*arguments, noise=noise, dropout=dropout, starts=of_search)
+    if not learns:
+        return Beams(result.states[result.roots], result.totals, result.steps)
+    return Beams(*_again(result, leaves, order, weights, starts), result.steps)
+
+
+def _again(
+    result: Search, leaves: torch.Tensor, order: LongestFirst, weights: BeamTreeWeights, starts: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute roots and totals of the last beams again, with gradients; see `Beams`."""
+    num_starts, by_children = leaves.shape[1], isinstance(weights.score, ChildrenScore)
+    if leaves.device.type == "cpu":
+        plan = needed(result, order.lengths, num_starts, by_children)
+    else:
+        plan = every_node(result, order, num_starts, by_children)
     keep = None if result.keep is None else result.keep.index_select(0, plan.compositions)
     states = gated_levels(leaves.flatten(0, 2).index_select(0, plan.leaves), plan.schedule, weights.cell, keep)
     if isinstance(weights.score, ChildrenScore):
@@ -131,20 +149,20 @@ def _of_score(weights: BeamTreeWeights) -> tuple[torch.Tensor, ...]:
     return (*score.hidden, *score.score) if isinstance(score, ChildrenScore) else tuple(score)
 
 
-def places_of(result: Search, beams: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def places_of(steps: list[SearchStep], beams: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return which pairs led to last beams, and which first beams they come from.
 
     Args:
-        result: of the search.
+        steps: the choices.
         beams: which of the last beams, int64 ``[sequences, beams]``.
 
     Returns:
         int64 ``[sequences, beams, longest - 1]``, 0 after the last pair, and int64 ``[sequences, beams]``.
     """
-    beams, longest = beams.clone(), len(result.steps) + 1
+    beams, longest = beams.clone(), len(steps) + 1
     places = torch.zeros(*beams.shape, longest - 1, dtype=torch.int64, device=beams.device)
     for number in range(longest - 2, -1, -1):
-        step = result.steps[number]
+        step = steps[number]
         active = len(step.parent)
         beam = beams[:active].clamp(max=step.parent.shape[1] - 1)
         places[:active, :, number] = step.place.gather(1, beam)
@@ -152,14 +170,14 @@ def places_of(result: Search, beams: torch.Tensor) -> tuple[torch.Tensor, torch.
     return places, beams
 
 
-def _joined(result: Search, order: LongestFirst) -> torch.Tensor:
-    """Return ``joined`` of the likeliest tree of each sequence; the host waits once."""
-    longest = len(result.steps) + 1
-    total, best = result.totals.max(1, keepdim=True)
-    places = places_of(result, best)[0][:, 0]
+def _joined(steps: list[SearchStep], totals: torch.Tensor, order: LongestFirst) -> torch.Tensor:
+    """Return ``joined`` of the likeliest tree of each sequence."""
+    longest = len(steps) + 1
+    total, best = totals.max(1, keepdim=True)
+    places = places_of(steps, best)[0][:, 0]
     failed = ~total.isfinite()
-    joined = joining_steps(places.masked_fill(failed, 0), order.lengths).to(total.dtype)
-    return to_device(joined, total.device).masked_fill(within(order.lengths_there, longest) & failed, torch.nan)
+    joined = joining_steps(places.masked_fill(failed, 0), order.lengths_there).to(total.dtype)
+    return joined.masked_fill(within(order.lengths_there, longest) & failed, torch.nan)
 
 
 def _naive(

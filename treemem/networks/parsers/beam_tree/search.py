@@ -58,6 +58,20 @@ class Search(NamedTuple):
     totals: torch.Tensor
 
 
+class Beams(NamedTuple):
+    """The last beams of each sequence.
+
+    Attributes:
+        roots: the states of their last nodes, ``[sequences, beam_size, hidden_size]``; any where there is no beam.
+        totals: their log probabilities, ``[sequences, beam_size]``; minus infinity where there is no beam.
+        steps: the choices.
+    """
+
+    roots: torch.Tensor
+    totals: torch.Tensor
+    steps: list[SearchStep]
+
+
 @torch.no_grad()
 def search(
     leaves: torch.Tensor,

@@ -146,8 +146,8 @@ class DisjointTreeLSTM(JoiningEncoder):
         hidden, root = (nodes.chunk(2, -1)[0] for nodes in (leaves, roots))
         if trace:
             finite = (root.isfinite().all(1) & traced["log_probability"].isfinite())[:, None]
-            joined = joining_steps(plan.places_on_cpu, lengths)[:, : leaves.shape[1]]
-            traced["joined"] = to_device(joined, root.device).to(root.dtype).masked_fill(~finite, torch.nan)
+            joined = joining_steps(places, vectors.lengths_there)[:, : leaves.shape[1]]
+            traced["joined"] = joined.to(root.dtype).masked_fill(~finite, torch.nan)
         return SequenceOutput(root, hidden, traced)
 
     def policy(self, batch: SequenceBatch, plan: TreePlan) -> tuple[torch.Tensor, torch.Tensor]:

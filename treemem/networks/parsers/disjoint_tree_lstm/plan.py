@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
-from treemem.device_copy import to_device_together
+from treemem.engines.sequence_lengths import LongestFirst
+from treemem.networks.parsers.beam_tree.search import compose_beams
 from treemem.schedule.schedule import Schedule
 
 
@@ -17,7 +19,6 @@ class TreePlan(NamedTuple):
 
     Attributes:
         places: of the chosen pairs, int64 ``[sequences, longest - 1]``, 0 after the last one.
-        places_on_cpu: the same.
         lengths: int64 ``[sequences]``, on the CPU.
         pairs: the leaves and all pairs.
         choices: which of the places are choices, int64 ``[choices]``, counted sequence by sequence.
@@ -27,7 +28,6 @@ class TreePlan(NamedTuple):
     """
 
     places: torch.Tensor
-    places_on_cpu: torch.Tensor
     lengths: torch.Tensor
     pairs: Schedule
     choices: torch.Tensor
@@ -36,14 +36,17 @@ class TreePlan(NamedTuple):
 
 
 def tree_plan(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
-    """Return the plan of trees. The host waits once.
+    """Return the plan of trees, where the places are. On a CPU, levels are heights; elsewhere they are steps.
 
     Args:
         places: of the chosen pairs, int64 ``[sequences, longest - 1]``.
         lengths: int64 ``[sequences]``, on the CPU.
     """
-    on_cpu = places.cpu()
-    chosen_places, length = on_cpu.numpy(), lengths.numpy()
+    return (_by_height if places.device.type == "cpu" else _by_step)(places, lengths)
+
+
+def _by_height(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
+    chosen_places, length = places.numpy(), lengths.numpy()
     sequences, steps = chosen_places.shape
     num_leaves = sequences * (steps + 1)
     nodes = np.arange(num_leaves).reshape(sequences, steps + 1)
@@ -84,10 +87,8 @@ def tree_plan(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
     of_trees = number[every[in_trees_together[num_leaves:] - num_leaves]]
     all_pairs, trees = _schedule(num_leaves, every, roots), _schedule(num_leaves, of_trees, number[roots])
     rows_of_candidates = np.where(candidates < 0, count, all_pairs.row_of_node.numpy()[candidates])
-    there = places.device
-    arrays = [torch.from_numpy(array) for array in (np.concatenate(choices), rows_of_candidates)]
-    of_choices, of_candidates = to_device_together(arrays, there)
-    return TreePlan(places, on_cpu, lengths, all_pairs.to(there), of_choices, of_candidates, trees.to(there))
+    of_choices, of_candidates = torch.from_numpy(np.concatenate(choices)), torch.from_numpy(rows_of_candidates)
+    return TreePlan(places, lengths, all_pairs, of_choices, of_candidates, trees)
 
 
 def _schedule(num_leaves: int, children: NDArray[np.int64], roots: NDArray[np.int64]) -> Schedule:
@@ -95,3 +96,66 @@ def _schedule(num_leaves: int, children: NDArray[np.int64], roots: NDArray[np.in
     num_nodes = num_leaves + len(children)
     parents = np.arange(num_leaves, num_nodes).repeat(2)
     return Schedule.from_edges(num_nodes, children.ravel(), parents, roots=roots, allow_several_parents=True)
+
+
+class _Pairs:
+    """The children of pairs, which have the next rows.
+
+    Args:
+        num_rows: of leaves.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self._num_rows = num_rows
+        self.children: list[torch.Tensor] = []
+
+    def add_pairs(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Return the rows of new pairs, of the shape of ``left``."""
+        self.children.append(torch.stack([left.flatten(), right.flatten()], 1))
+        first, self._num_rows = self._num_rows, self._num_rows + left.numel()
+        return torch.arange(first, self._num_rows, device=left.device).view(left.shape)
+
+    def compose(self, pair: torch.Tensor) -> torch.Tensor:
+        """Return the rows of the nodes that pairs become: the same."""
+        return pair
+
+
+def _by_step(places: torch.Tensor, lengths: torch.Tensor) -> TreePlan:
+    """The plan on a device, whose numbers the host does not read. A pair that is not there has other children."""
+    sequences, steps = places.shape
+    order = LongestFirst(lengths, places.device)
+    active_of_steps = order.sizes[1:]
+    num_leaves, of_steps = sequences * (steps + 1), [2 * active for active in active_of_steps[:-1]]
+    memory = _Pairs(num_leaves)
+    leaves = torch.arange(num_leaves, device=places.device).view(sequences, steps + 1)
+    nodes = leaves.index_select(0, order.rows)[:, None, : len(order.sizes)]
+    places_in_order = places.index_select(0, order.rows)
+    pairs = memory.add_pairs(nodes[..., :-1], nodes[..., 1:])
+    sizes = [size for size in (pairs.numel(), *of_steps) if size]
+    num_rows, parent = num_leaves + sum(sizes), nodes.new_zeros(len(nodes), 1)
+    nothing = nodes.new_zeros(0)
+    choices, chosen, ended, candidates = [nothing], [nothing], [], [nodes.new_zeros(0, steps)]
+    for step, active in enumerate(active_of_steps):
+        ended.append(nodes[active:, 0, 0])
+        nodes, pairs, place = nodes[:active], pairs[:active], places_in_order[:active, step, None]
+        num_pairs = pairs.shape[2]
+        absent = torch.arange(num_pairs, device=places.device) >= order.lengths_there[:active, None] - 1 - step
+        of_step = pairs[:, 0].masked_fill(absent, num_rows)
+        candidates.append(functional.pad(of_step, (0, steps - num_pairs), value=num_rows))
+        choices.append(order.rows[:active] * steps + step)
+        chosen.append(pairs[:, 0].gather(1, place).flatten())
+        nodes, pairs = compose_beams(memory, nodes, pairs, parent[:active], place)
+    ended.append(nodes[:, 0, 0] if order.sizes else nothing)
+    roots = order.back(torch.cat(ended[::-1]))
+    children, in_trees = torch.cat(memory.children), torch.cat(chosen)
+    number = torch.arange(num_rows, device=places.device)
+    number = number.index_copy(0, in_trees, number[num_leaves : num_leaves + len(in_trees)])
+    of_trees = number[children[in_trees - num_leaves]]
+    return TreePlan(
+        places,
+        lengths,
+        Schedule.from_steps(num_leaves, sizes, children.flatten(), roots),
+        torch.cat(choices),
+        torch.cat(candidates),
+        Schedule.from_steps(num_leaves, active_of_steps, of_trees.flatten(), number[roots]),
+    )

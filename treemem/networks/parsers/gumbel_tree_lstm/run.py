@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import torch
 
-from treemem.device_copy import to_device
 from treemem.engines.choices import Noise
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import LongestFirst
@@ -67,7 +66,7 @@ def gumbel_trees(
     roots, compositions, places = naive_trees(*given) if result is None else result
     joined = None
     if trace:
-        steps = to_device(joining_steps(places, order.lengths), leaves.device).to(leaves.dtype)
+        steps = joining_steps(places, order.lengths_there).to(leaves.dtype)
         joined = order.back(steps.masked_fill(~roots.detach().isfinite().all(1)[:, None], torch.nan), longest)
     return GumbelTrees(order.back(roots), order.back(compositions, inner), joined)
 

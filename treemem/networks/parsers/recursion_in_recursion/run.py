@@ -15,7 +15,6 @@ from treemem.engines.sequence_lengths import LongestFirst, within
 from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.networks.parsers.beam_tree.equations import BeamTreeWeights
 from treemem.networks.parsers.beam_tree.run import BeamTrees, last_beams, places_of
-from treemem.networks.parsers.beam_tree.search import search
 from treemem.networks.parsers.pair_by_pair import joining_steps
 from treemem.networks.parsers.recursion_in_recursion.equations import (
     Alignment,
@@ -127,7 +126,7 @@ class _Level(NamedTuple):
         lengths: how many positions each sequence has.
         places: how many places each sequence has.
         number: of the level.
-        count: how many slots positions of sequences that are still cut can have.
+        num_slots: how many slots positions of sequences that are still cut can have.
     """
 
     states: torch.Tensor
@@ -135,7 +134,7 @@ class _Level(NamedTuple):
     lengths: Integers
     places: Integers
     number: int
-    count: int
+    num_slots: int
 
     @property
     def is_left(self) -> bool:
@@ -147,7 +146,7 @@ class _Level(NamedTuple):
         rows, slots, first = [], self.totals.shape[1], 0
         for sequence, (length, places) in enumerate(zip(self.lengths.tolist(), self.places.tolist(), strict=True)):
             for number, chunk in enumerate(chunks_of(length, places, chunk_size) if length else []):
-                after = slots_after(self.count, chunk.size, beam_size)
+                after = slots_after(self.num_slots, chunk.size, beam_size)
                 ordered = after.ordered and chunk.length < chunk.size
                 aligned = after.most > 1 and is_cut(places, chunk_size)
                 repeated = aligned and number > 0 and chunk.length == 1
@@ -179,17 +178,8 @@ class _Level(NamedTuple):
         slot = (starts == -torch.inf).int().argsort(stable=True)  # those that are there come first
         starts = starts.gather(1, slot)
         nodes = self.states[position[:, None], slot[:, :, None]]
-        result = search(
-            nodes,
-            order.lengths_there,
-            order.sizes,
-            weights,
-            beam_size,
-            noise=noise,
-            dropout=dropout,
-            starts=starts.detach(),
-        )
-        roots, totals = last_beams(result, nodes, order.lengths, weights, starts)
+        beams = last_beams(nodes, order, weights, beam_size, noise=noise, dropout=dropout, starts=starts)
+        roots, totals = beams.roots, beams.totals
         chosen = torch.arange(beam_size, device=device).expand(len(roots), -1)
         if runs.ordered.any():
             ordered = to_device(torch.from_numpy(runs.ordered), device).index_select(0, order.rows)
@@ -199,13 +189,13 @@ class _Level(NamedTuple):
         roots, totals = order.back(roots), order.back(totals)
         if steps is not None:
             all_beams = torch.arange(beam_size, device=device).expand(len(roots), -1)
-            pairs, origins = places_of(result, all_beams)
+            pairs, origins = places_of(beams.steps, all_beams)
             origins = slot.gather(1, origins.clamp(max=slot.shape[1] - 1))  # any where there is no beam
             steps.add(runs, order.back(pairs), order.back(origins), chosen, totals)
         place = torch.arange(runs.slots, device=device).repeat(len(chosen), 1)
         if alignment is not None and runs.aligned.any():
             aligned = to_device(torch.from_numpy(runs.aligned.nonzero()[0]), device)
-            most = slots_after(self.count, chunk_size, beam_size).most
+            most = slots_after(self.num_slots, chunk_size, beam_size).most
             drawn = alignment.slots(
                 totals.gather(1, chosen).index_select(0, aligned)[:, :most],
                 self.number,
@@ -226,7 +216,7 @@ class _Level(NamedTuple):
             np.bincount(runs.sequence, minlength=len(self.lengths)),
             np.array([next_places(places, chunk_size) for places in self.places.tolist()]),
             self.number + 1,
-            slots_after(self.count, chunk_size, beam_size).most,
+            slots_after(self.num_slots, chunk_size, beam_size).most,
         )
 
 
@@ -260,7 +250,7 @@ class _Steps:
         absent = totals.gather(1, chosen) == -torch.inf
         places = places.gather(1, chosen[:, :, None].expand(-1, -1, places.shape[2])).masked_fill(absent[:, :, None], 0)
         lengths = torch.from_numpy(runs.length).repeat_interleave(slots)
-        joining = joining_steps(places.flatten(0, 1), lengths).unflatten(0, (-1, slots)).numpy()
+        joining = joining_steps(places.flatten(0, 1).cpu(), lengths).unflatten(0, (-1, slots)).numpy()
         origin = origins.gather(1, chosen).cpu().numpy()
         run = np.repeat(np.arange(len(runs.length)), runs.length)[self._position]
         place = self._position - runs.first[run]
