@@ -24,14 +24,18 @@ from treemem.engines.printer.triton import triton_source
 from treemem.engines.printer.triton_layout import kernel_names
 from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.memories.controllers.equations import STEPS
+from treemem.networks.parsers.gumbel_tree_lstm import cuda as gumbel
+from treemem.networks.parsers.gumbel_tree_lstm import kernels as gumbel_steps
 from treemem.networks.parsers.on_lstm import cuda as on_lstm
 from treemem.networks.parsers.on_lstm import kernels as on_lstm_steps
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
 INTEGERS = {"tiles", "child", "parent_begin", "parent_edge", "jobs", "begins", "members"}
+INTEGERS |= {"lengths", "nodes", "nodes_after", "pairs", "pairs_after", "children", "places", "chosen"}
 """Arguments of kernels that are int64 in memory."""
 NUMBERS = {"first", "width", "row_width", "first_column", "num_rows", "going_on"}
+NUMBERS |= {"step", "num_leaves", "longest"}
 
 ROW_STEPS = {"LSTM step": STEPS["LSTM"].printed, "gated step": gated_of_two}
 """Steps of rows, pointwise and over whole vectors."""
@@ -118,7 +122,15 @@ def on_lstm_kernels(hidden_size: int) -> Kernels:
     }
 
 
-OWN = {"ON-LSTM": on_lstm_kernels}
+def gumbel_kernels(hidden_size: int) -> Kernels:
+    """The kernels of a Gumbel Tree-LSTM over sequences of up to 64 tokens."""
+    names = ("compose", "choose", "pair_gradients", "choice_backward", "add_to_children")
+    return {
+        name: (getattr(gumbel_steps, name), gumbel.constants(name, hidden_size, 64, torch.float32)) for name in names
+    }
+
+
+OWN = {"ON-LSTM": on_lstm_kernels, "Gumbel Tree-LSTM": gumbel_kernels}
 """Networks with kernels of their own, which depend on a width."""
 
 

@@ -26,7 +26,7 @@ TESTS = Path(__file__).parents[1]
             "LSTM step:1150:fp32:90",
             "ON-LSTM:1150:fp32:90",
         ],
-        ["Tree-RNN:60:fp32:80", "Tree-RNN:20:fp64:80", "gated step:300:fp32:80"],
+        ["Tree-RNN:60:fp32:80", "Tree-RNN:20:fp64:80", "gated step:300:fp32:80", "Gumbel Tree-LSTM:300:fp32:80"],
         pytest.param(["Tree-LSTM+stack:60:fp32:90", "Tree-LSTM:60:fp32:80"], marks=pytest.mark.slow),
     ],
     ids=lambda cases: cases[0],

@@ -17,9 +17,10 @@ pytestmark = [
     pytest.mark.skipif(not HAS_INTERPRETER, reason="Triton is not installed, or there is a GPU"),
 ]
 
-LENGTHS = [(2, 0, 3, 2), (1,), ()]
+LENGTHS = [(2, 0, 5, 2), (1,), ()]
 NETWORKS: dict[str, list[dict[str, Any]]] = {
     "ONLSTM": [{"chunk_size": 2}, {"layer_sizes": [10, 6], "chunk_size": 1, "embedding_size": 3}],
+    "GumbelTreeLSTM": [{"noise": False, "temperature": 0.3}],
 }
 
 

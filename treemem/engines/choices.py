@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
+ROUNDING = 64
+"""So many times the distance of neighbouring numbers, at the largest one, scores may be apart by rounding alone."""
 Noise = Callable[[tuple[int, ...]], torch.Tensor]
 """Returns noise of a shape, which is added to log probabilities before a choice."""
 
@@ -40,7 +42,7 @@ def first_highest(scores: torch.Tensor) -> torch.Tensor:
 def _rounding(scores: torch.Tensor) -> torch.Tensor:
     """How far apart scores ``[..., choices]`` may be by rounding alone, ``[..., 1]``."""
     largest = scores.masked_fill(scores == -torch.inf, 0).abs().amax(-1, keepdim=True)
-    return 64 * torch.finfo(scores.dtype).eps * largest
+    return ROUNDING * torch.finfo(scores.dtype).eps * largest
 
 
 def straight_through(scores: torch.Tensor, temperature: float | None) -> tuple[torch.Tensor, torch.Tensor]:

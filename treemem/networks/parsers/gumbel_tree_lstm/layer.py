@@ -58,8 +58,8 @@ class GumbelTreeLSTM(JoiningEncoder):
         temperature: may be set at any time.
         noise: whether there is noise in training.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.SequenceEncoder`.
-        engine: ``"fused"`` (``"auto"``): on a CPU one operation in C++, which composes each pair once. Elsewhere, and
-            without a C++ compiler, ``"naive"`` runs instead: torch. Both give the same results.
+        engine: ``"fused"`` (``"auto"``): on a CPU one operation in C++, or kernels on CUDA, which compose each pair
+            once. Where neither can be used, ``"naive"`` runs instead: torch. Both give the same results.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

@@ -10,6 +10,7 @@ from treemem.engines.choices import Noise
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import LongestFirst
 from treemem.native.second_derivative import refuse_transforms_unless_naive
+from treemem.networks.parsers.gumbel_tree_lstm.cuda import cuda_trees
 from treemem.networks.parsers.gumbel_tree_lstm.equations import GumbelTreeWeights, naive_trees
 from treemem.networks.parsers.gumbel_tree_lstm.native import native_trees
 from treemem.networks.parsers.pair_by_pair import joining_steps
@@ -51,7 +52,8 @@ def gumbel_trees(
         weights: of cell and score.
         temperature: of the softmax through which choices have gradients; None: they have none.
         noise: of the choices, which is added to the scores; of a step and the sequences that still have a pair.
-        engine: ``"fused"`` (``"auto"``), in C++ where it can be used, or ``"naive"``. They give the same results.
+        engine: ``"fused"`` (``"auto"``), in C++ or in kernels for CUDA where they can be used, or ``"naive"``. They
+            give the same results.
         trace: whether to return ``joined``.
     """
     refuse_transforms_unless_naive(engine)
@@ -62,7 +64,7 @@ def gumbel_trees(
         nothing = leaves.new_zeros(sequences, inner, width)
         return GumbelTrees(leaves.new_zeros(sequences, width), nothing, nothing.new_zeros(leaves.shape[:2]))
     given = order.of(leaves), order, weights, temperature, noise
-    result = None if engine == "naive" else native_trees(*given)
+    result = None if engine == "naive" else cuda_trees(*given) or native_trees(*given)
     roots, compositions, places = naive_trees(*given) if result is None else result
     joined = None
     if trace:
