@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from treemem.engines.cuda.graphs import Capturer
 from treemem.engines.cuda.launcher import Launcher, has_triton
 
 DEVICE = torch.device("meta")
@@ -94,6 +95,7 @@ class FakeDevice(TorchDispatchMode):
         super().__init__()
         self.waits: Counter[str] = Counter()
         self.copies = self.launches = 0
+        self.recording: Recording | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, packet = dict(kwargs or {}), func.overloadpacket
@@ -109,7 +111,12 @@ class FakeDevice(TorchDispatchMode):
         own = {name: value for name, value in own.items() if name not in ("pin_memory", "non_blocking")}
         if packet is _aten._conj:
             func = _aten.conj_physical.default  # torch's lazy conjugation does not reach operations called from here
-        found = func(*_numbers(args), **{name: _numbers(value) for name, value in own.items()})
+        args, own = _numbers(args), _numbers(own)
+        if self.recording is not None:
+            self.recording.before(func, args)
+        found = func(*args, **own)
+        if self.recording is not None:
+            self.recording.after(lambda: func(*args, **own), [*args, *own.values()], found)
         if packet in _PACKING and isinstance(found, tuple):
             return DeviceTensor(found[0]), found[1]
         if not goes_there:
@@ -131,6 +138,7 @@ class FakeDevice(TorchDispatchMode):
         if crosses:
             self.copies += goes_there
             waits = not asynchronous
+            assert self.recording is None, "a CUDA graph would repeat a copy of the host's numbers"
         elif packet in _INDEXING:
             waits = any(
                 each.dtype in (torch.bool, torch.uint8) or not isinstance(each, DeviceTensor)
@@ -140,6 +148,7 @@ class FakeDevice(TorchDispatchMode):
             waits = packet in _READ_BY_HOST and "output_size" not in kwargs
         if comes_from_there or goes_there:
             if waits:
+                assert self.recording is None, f"{packet} waits for the device within a CUDA graph"
                 self.waits[str(packet)] += 1
             if not (func.is_view or crosses):
                 self.launches += _LAUNCHES.get(packet, 1)
@@ -166,6 +175,8 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _numbers(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _numbers(value) for name, value in tree.items()}
     return _mapped(lambda each: each.numbers if isinstance(each, DeviceTensor) else each, tree)
 
 
@@ -195,8 +206,86 @@ class FakeLauncher(Launcher):
         self._device.launches += min(grid) > 0
         if not self._runs:
             return
-        with _disable_current_modes(), np.errstate(all="ignore"):  # rows that are not there may divide by 0
-            super().launch(kernel, grid, *(_numbers(argument) for argument in arguments), **options)
+        numbers = [_numbers(argument) for argument in arguments]
+
+        def run() -> None:
+            with _disable_current_modes(), np.errstate(all="ignore"):  # rows that are not there may divide by 0
+                super(FakeLauncher, self).launch(kernel, grid, *numbers, **options)
+
+        run()
+        if self._device.recording is not None:
+            self._device.recording.after(run, [], None)
+
+
+class Recording:
+    """What runs on the device while a CUDA graph is captured."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[Callable[[], Any], list[torch.Tensor]]] = []
+        self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._known: set[int] = set()  # memory that was made since, or is in _before
+
+    def before(self, func: Any, args: Any) -> None:
+        """Keep what an operation overwrites that was there before."""
+        for value, argument in zip(args, func._schema.arguments, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in _tensors([value]):
+                    memory = tensor.untyped_storage()
+                    if memory.data_ptr() not in self._known:
+                        self._known.add(memory.data_ptr())
+                        whole = torch.empty(0, dtype=torch.uint8).set_(memory)
+                        self._before.append((whole, whole.clone()))
+
+    def after(self, run: Callable[[], Any], read: Any, found: Any) -> None:
+        """Keep an operation with its results, which stay where they are."""
+        results = _tensors([found])
+        self._steps.append((run, results))
+        memory = {tensor.untyped_storage().data_ptr() for tensor in results}
+        self._known |= memory - {tensor.untyped_storage().data_ptr() for tensor in _tensors(read)}
+
+    def undo(self) -> None:
+        """Restore what was overwritten: a capture runs nothing."""
+        for tensor, numbers in self._before:
+            tensor.copy_(numbers)
+
+    def replay(self) -> None:
+        """Run the same operations on the same memory."""
+        with _disable_current_modes():
+            for run, results in self._steps:
+                for result, value in zip(results, _tensors([run()]), strict=True):
+                    if result.data_ptr() != value.data_ptr():
+                        result.copy_(value)
+
+
+class FakeCapturer(Capturer):
+    """Captures what runs on the fake device. A graph counts as one launch."""
+
+    device_type = DEVICE.type
+
+    def __init__(self, device: FakeDevice) -> None:
+        self._device = device
+
+    def aside(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Return a block without effect."""
+        return nullcontext()
+
+    def capture(self, work: Callable[[], None]) -> tuple[Callable[[], None], int]:
+        """Return what repeats the operations of ``work``, and 1 as the number of bytes."""
+        recording, launches = Recording(), self._device.launches
+        self._device.recording = recording
+        try:
+            work()
+        finally:
+            self._device.recording = None
+        self._device.launches = launches
+        with _disable_current_modes():
+            recording.undo()
+
+        def replay() -> None:
+            self._device.launches += 1
+            recording.replay()
+
+        return replay, 1
 
 
 class _Event:
@@ -225,6 +314,7 @@ def fake_device(runs_kernels: bool = True) -> Iterator[FakeDevice]:
         mock.patch("torch.Event", _Event),
         mock.patch("treemem.device_copy.PINNED", {DEVICE.type}),
         mock.patch("treemem.engines.cuda.launcher._launcher", launcher),
+        mock.patch("treemem.engines.cuda.graphs._capturer", FakeCapturer(device)),
         device,
     ):
         yield device

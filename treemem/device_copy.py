@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
+
+from treemem.errors import RecipeError
 
 PINNED = {"cuda"}
 """Types of devices that copy from pinned memory while the host goes on."""
@@ -36,19 +38,109 @@ def to_device_together(tensors: Sequence[Tensor], device: torch.device | str) ->
     """
     device = torch.device(device)
     here = [tensor for tensor in tensors if tensor.device.type == "cpu" and device.type in PINNED]
-    begins = list(accumulate((-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in here), initial=0))
     if not here:
         return [tensor.to(device) for tensor in tensors]
-    pinned = torch.empty(begins[-1], dtype=torch.uint8, pin_memory=True)
-    for part, tensor in zip(_parts(pinned, begins, here), here, strict=True):
-        part.copy_(tensor)
-    moved = iter(_parts(pinned.to(device, non_blocking=True), begins, here))
+    moved = iter((_copies or _copied)(here, device))
     return [next(moved) if tensor.device.type == "cpu" else tensor.to(device) for tensor in tensors]
 
 
-def _parts(buffer: Tensor, begins: Sequence[int], like: Sequence[Tensor]) -> list[Tensor]:
+def _copied(here: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    return _parts(_packed(here).to(device, non_blocking=True), here)
+
+
+class StaticTensors:
+    """Tensors that stay in one place on a device.
+
+    Args:
+        tensors: what they are at first, on the CPU or on the device.
+        device: where they are.
+
+    Attributes:
+        tensors: these tensors.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
+        here = [tensor for tensor in tensors if tensor.device.type == "cpu"]
+        self._buffer = _packed(here).to(device, non_blocking=True) if here else None
+        moved = iter([] if self._buffer is None else _parts(self._buffer, here))
+        self.tensors = [next(moved) if tensor.device.type == "cpu" else tensor.detach().clone() for tensor in tensors]
+
+    def fill(self, tensors: Sequence[Tensor]) -> None:
+        """Put other tensors in their places; from the CPU in one copy, for which the host does not wait."""
+        here = [tensor for tensor in tensors if tensor.device.type == "cpu"]
+        if self._buffer is not None:
+            self._buffer.copy_(_packed(here), non_blocking=True)
+        for own, tensor in zip(self.tensors, tensors, strict=True):
+            if tensor.device.type != "cpu":
+                own.copy_(tensor)
+
+
+class Constants:
+    """What a step copies to a device, which must be the same each time if the step is to be repeated as it was."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[list[Tensor], list[Tensor]]] = []
+        self._next = 0
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep what :func:`to_device_together` copies in this block, in any thread."""
+        self._kept.clear()
+        with _replaced_copies(self._keep):
+            yield
+
+    @contextmanager
+    def given(self) -> Iterator[None]:
+        """Give back what was kept, in place of copies."""
+        self._next = 0
+        with _replaced_copies(self._give):
+            yield
+
+    def _keep(self, here: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+        there = _copied(here, device)
+        self._kept.append(([tensor.clone() for tensor in here], there))
+        return there
+
+    def _give(self, here: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+        before, there = self._kept[self._next] if self._next < len(self._kept) else ([], [])
+        self._next += 1
+        if len(before) != len(here) or not all(map(torch.equal, before, here)):
+            raise RecipeError(
+                "this step copies numbers to the device that depend on the batch, such as lengths, so it cannot be "
+                "repeated as a CUDA graph; pass them as tensors, or run it with enabled=False"
+            )
+        return there
+
+
+_Copies = Callable[[Sequence[Tensor], torch.device], list[Tensor]]
+_copies: _Copies | None = None
+
+
+@contextmanager
+def _replaced_copies(copies: _Copies) -> Iterator[None]:
+    global _copies
+    _copies = copies
+    try:
+        yield
+    finally:
+        _copies = None
+
+
+def _packed(tensors: Sequence[Tensor]) -> Tensor:
+    """The bytes of tensors, in pinned memory."""
+    pinned = torch.empty(_begins(tensors)[-1], dtype=torch.uint8, pin_memory=True)
+    for part, tensor in zip(_parts(pinned, tensors), tensors, strict=True):
+        part.copy_(tensor)
+    return pinned
+
+
+def _begins(tensors: Sequence[Tensor]) -> list[int]:
+    return list(accumulate((-(-tensor.nbytes // _ALIGNED) * _ALIGNED for tensor in tensors), initial=0))
+
+
+def _parts(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Views of a buffer of bytes, with the types and shapes of tensors."""
     return [
         buffer[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for begin, tensor in zip(begins, like, strict=False)
+        for begin, tensor in zip(_begins(like), like, strict=False)
     ]

@@ -21,7 +21,7 @@ from treemem.data.as_batch import as_batch
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.engines.sequence_lengths import within
+from treemem.engines.sequence_lengths import entry_of_each, within
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.networks.encoder import Encoder, checked_features, without_compile
 from treemem.networks.encoder_output import SequenceStates
@@ -209,6 +209,37 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         if not root.requires_grad:  # of a batch without tokens; its gradients are 0
             root = root + vectors[:0].sum()
         return SequenceStates(root, output.outputs, there, output.trace, output.auxiliary_losses, output.state)
+
+    @property
+    def why_not_in_bucket(self) -> str | None:
+        """Why :meth:`in_bucket` does not serve this network; None if it does."""
+        return "its steps depend on the lengths of the sequences"
+
+    def in_bucket(self, token: torch.Tensor, lengths: torch.Tensor) -> SequenceStates:
+        """Read sequences whose lengths only the device knows, as :class:`treemem.ops.CapturedStep` needs.
+
+        What runs depends on the shape of ``token`` alone. Outputs are those of :meth:`forward`; there is no trace, and
+        no state is carried on. The network also reads the padding, on which nothing depends.
+
+        Args:
+            token: token ids, int64 ``[sequences, longest]``, after the end any.
+            lengths: int64 ``[sequences]``, where the network is.
+
+        Raises:
+            RecipeError: the network cannot; says why.
+        """
+        if self.why_not_in_bucket is not None:
+            raise RecipeError(f"{type(self).__name__} cannot read sequences in buckets: {self.why_not_in_bucket}")
+        encoding, outputs, losses = self.read_in_bucket(self.embed(token), lengths)
+        return SequenceStates(encoding[:, None], outputs, lengths, auxiliary_losses=losses)
+
+    def read_in_bucket(
+        self, inputs: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, Mapping[str, SumCount]]:
+        """Return encodings, outputs and auxiliary losses; for networks in which a token depends on none after it."""
+        whole = torch.full((len(inputs),), inputs.shape[1])
+        outputs = self.read(inputs, whole).outputs * within(lengths, inputs.shape[1])[:, :, None]
+        return entry_of_each(outputs, lengths - 1), outputs, {}
 
     def further_inputs(self, batch: TreeBatch | TokenBatch, items: torch.Tensor) -> dict[str, Any]:
         """Return what :meth:`read` takes of a batch and its :meth:`items` besides vectors; by default nothing."""

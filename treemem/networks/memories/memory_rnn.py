@@ -149,6 +149,8 @@ class MemoryRNN(SequenceEncoder):
         memories = named_memories(memory, memory_options)
         self.cell = named_cell(cell, hidden_size, num_layers, self.embedding_size, memories, memory_size, fusion)
 
+    why_not_in_bucket = None
+
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
         return TRACE_AXES if isinstance(self.cell, MemoryCell) else {}

@@ -152,18 +152,10 @@ class AttentionEncoder(SequenceEncoder, without=("embedding_size",)):
         lengths = checked_lengths(lengths, inputs, self.hidden_size)
         longest = inputs.shape[1]
         source = pair_source(lengths, longest) if self.joint else _source(lengths, longest, self.marks is not None)
+        has_padding = not bool((source >= 0).all())
+        source, lengths_there = to_device_together([source, lengths], inputs.device)
+        outputs, traced, losses = self._attend(inputs, source, has_padding, trace)
         present = source >= 0
-        marks = [] if self.marks is None else [self.marks.weight.to(inputs.dtype)]
-        bank = torch.cat([inputs.flatten(0, 1), *marks, inputs.new_zeros(1, self.hidden_size)])  # the last is padding
-        has_padding = not bool(present.all())
-        place, present, lengths_there = to_device_together(
-            [torch.where(present, source, len(bank) - 1), present, lengths], inputs.device
-        )
-        vectors = bank.index_select(0, place.flatten()).unflatten(0, place.shape)
-        padding = ~present if has_padding else None
-        with _fast_attention(vectors.device):
-            outputs, traced, losses = self.run(vectors, padding, trace)
-        outputs = outputs.to(inputs.dtype) * present[:, :, None]  # autocast may have lowered their precision
         if trace:
             traced = {name: value.to(inputs.dtype) for name, value in traced.items()}
             both = present[:, None, :, None] & present[:, None, None, :]
@@ -174,6 +166,31 @@ class AttentionEncoder(SequenceEncoder, without=("embedding_size",)):
         encoding = self._read_out(outputs, lengths_there)
         outputs = outputs[:, :longest] * within(lengths_there, longest)[:, :, None]
         return SequenceOutput(encoding, outputs, traced, losses)
+
+    @property
+    def why_not_in_bucket(self) -> str | None:
+        return "it reads pairs as one sequence" if self.joint else None
+
+    def read_in_bucket(
+        self, inputs: torch.Tensor, lengths: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, Mapping[str, SumCount]]:
+        """Return encodings, outputs and auxiliary losses."""
+        longest = inputs.shape[1]
+        source = _source(lengths, longest, self.marks is not None)
+        outputs, _, losses = self._attend(inputs, source, True, False)
+        return self._read_out(outputs, lengths), outputs[:, :longest] * within(lengths, longest)[:, :, None], losses
+
+    def _attend(self, inputs: torch.Tensor, source: torch.Tensor, has_padding: bool, trace: bool) -> AttentionOutput:
+        """Run over tokens and marks at their places; outputs are 0 at padding."""
+        present = source >= 0
+        marks = [] if self.marks is None else [self.marks.weight.to(inputs.dtype)]
+        bank = torch.cat([inputs.flatten(0, 1), *marks, inputs.new_zeros(1, self.hidden_size)])  # the last is padding
+        place = source.masked_fill(~present, len(bank) - 1)
+        vectors = bank.index_select(0, place.flatten()).unflatten(0, place.shape)
+        with _fast_attention(vectors.device):
+            output = self.run(vectors, ~present if has_padding else None, trace)
+        # autocast may have lowered their precision
+        return output._replace(outputs=output.outputs.to(inputs.dtype) * present[:, :, None])
 
     def _read_out(self, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         if self.readout_place == "mean":
@@ -240,8 +257,8 @@ def attention_weights(
 
 def _source(lengths: torch.Tensor, longest: int, extract: bool) -> torch.Tensor:
     """The token (counted over all sequences) or mark at each place of each sequence; -1 for padding."""
-    place = torch.arange(longest + extract)
-    token = torch.arange(len(lengths))[:, None] * longest + place
+    place = torch.arange(longest + extract, device=lengths.device)
+    token = torch.arange(len(lengths), device=lengths.device)[:, None] * longest + place
     source = torch.where(place < lengths[:, None], token, -1)
     if not extract:
         return source

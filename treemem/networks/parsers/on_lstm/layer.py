@@ -261,6 +261,8 @@ class ONLSTM(SequenceEncoder):
         chosen = parsing_layer("ONLSTM", layer, distances.shape[1])
         return self.trees_over_tokens(batch, distances[:, chosen], tree_from_distances)
 
+    why_not_in_bucket = None
+
     carries_state = True
 
     def read(

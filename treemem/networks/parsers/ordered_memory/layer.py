@@ -211,6 +211,12 @@ class OrderedMemory(SequenceEncoder):
             flip = partial(reversed_within, lengths=lengths)
             yield _Direction("backward_", self.backward_memory, shorter & (self.padding == "right flipped"), flip)
 
+    @property
+    def why_not_in_bucket(self) -> str | None:
+        if self.backward_memory is not None:
+            return "it also reads from the end"
+        return None if self.padding == "right" else f"its memory depends on the padding ({self.padding!r})"
+
     can_induce_trees = True
 
     @property

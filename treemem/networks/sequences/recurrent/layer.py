@@ -40,6 +40,8 @@ class RecurrentEncoder(SequenceEncoder):
 
     lengths_on_cpu = True
 
+    why_not_in_bucket = None
+
     def read(
         self, inputs: torch.Tensor, lengths: torch.Tensor, *, trace: bool = False, state: RecurrentState | None = None
     ) -> SequenceOutput:
@@ -146,6 +148,10 @@ class LSTM(RecurrentEncoder):
         self.lstm = torch.nn.LSTM(
             self.embedding_size, hidden_size, num_layers, bidirectional=bidirectional, dropout=dropout
         )
+
+    @property
+    def why_not_in_bucket(self) -> str | None:  # type: ignore[override]
+        return "it also reads from the end" if self.lstm.bidirectional else None
 
     @property
     def carries_state(self) -> bool:  # type: ignore[override]

@@ -1,0 +1,220 @@
+"""Steps as CUDA graphs. The fake device records what a step does on memory, and repeats it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from device_cases import CASES
+from engine_parity import assert_same
+from fake_device import DEVICE, fake_device
+from torch import Tensor, nn
+
+from treemem import RecipeError, TreeBatch, Vocabulary
+from treemem.data.token_batch import TokenBatch
+from treemem.device_copy import to_device
+from treemem.networks import every_network
+from treemem.nn import LSTM, OrderedMemory, Transformer, TreeRNN
+from treemem.ops import CapturedStep
+
+LONGEST = 5
+PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+OTHERS = ("RNN with a superposition stack", "PRPN", "language model, ON-LSTM", "language model, LSTM")
+ORDINARY = (
+    "ON-LSTM",
+    "Ordered Memory",
+    "Transformer",
+    "RNN with a superposition stack",
+    "BT-GRC",
+    "Disjoint Tree-LSTM",
+)
+"""Networks that the ordinary suite captures; ``-m slow`` captures the others."""
+Batches = list[tuple[Tensor, Tensor]]
+
+
+def batches(count: int, equal: bool = False) -> Batches:
+    """Tokens and lengths of three sequences each, of one bucket."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = [[LONGEST] * 3 if equal else [LONGEST - at % 2, 1 + at, 3 * (at != 1)] for at in range(count)]
+    return [(torch.randint(0, 3, (3, LONGEST), generator=generator), torch.tensor(row)) for row in lengths]
+
+
+def trained(encoder: Any, given: Batches, in_bucket: bool, enabled: bool) -> dict[str, Tensor]:
+    """The losses of some training steps, and the parameters after them."""
+    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
+
+    def step(token: Tensor, lengths: Tensor) -> Tensor:
+        if in_bucket:
+            output = encoder.in_bucket(token, lengths)
+        else:
+            output = encoder(TokenBatch(token, torch.full((len(token),), token.shape[1])))
+        optimizer.zero_grad()
+        loss: Tensor = (output.root * output.root.cos()).sum() + output.outputs.sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    captured = CapturedStep(step, encoder, enabled=enabled)
+    losses = {f"loss {number}": captured(*batch) for number, batch in enumerate(given)}
+    assert captured.num_graphs == enabled
+    return {**losses, **{name: parameter.detach() for name, parameter in encoder.named_parameters()}}
+
+
+def check_capture(name: str, in_bucket: bool) -> None:
+    """A graph that was captured with the second batch does for the next what the step does."""
+    outcomes = []
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        with fake_device():
+            encoder = CASES[name](3).module.double().to(DEVICE)
+            found = trained(encoder, batches(3, equal=not in_bucket), in_bucket, enabled)
+            outcomes.append({key: value.cpu() for key, value in found.items()})
+    assert_same(outcomes[1], outcomes[0], name)
+
+
+def listed() -> dict[str, list[str]]:
+    """The networks of the page, by what their sequences may be."""
+    rows = re.findall(
+        r"^\| (any lengths|equal lengths|not captured) \| (.*?) \|", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    return {what: names.split("; ") for what, names in rows}
+
+
+def test_the_page_lists_every_network() -> None:
+    networks = [name for names in listed().values() for name in names]
+    assert sorted(networks) == sorted([*every_network(8), *OTHERS])
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ORDINARY else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
+def test_networks_are_captured_as_the_page_says(name: str) -> None:
+    pages = listed()
+    encoder: Any = CASES[name](3).module
+    if name in pages["any lengths"] + pages["equal lengths"]:
+        assert (encoder.why_not_in_bucket is None) == (name in pages["any lengths"])
+        check_capture(name, in_bucket=name in pages["any lengths"])
+    elif name in pages["not captured"]:
+        with pytest.raises((RecipeError, AttributeError)):
+            encoder.in_bucket(*batches(1)[0])
+
+
+@pytest.mark.parametrize("name", ["LSTM", "RNN", *ORDINARY[:4]])
+def test_a_bucket_gives_the_outputs_of_a_batch(name: str) -> None:
+    torch.manual_seed(0)
+    encoder: Any = CASES[name](3).module.double().eval()
+    for token, lengths in batches(3):
+        expected, found = encoder(TokenBatch(token, lengths)), encoder.in_bucket(token, lengths)
+        torch.testing.assert_close(found.root, expected.root, rtol=0, atol=1e-12)
+        torch.testing.assert_close(found.outputs, expected.outputs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda vocabulary: LSTM(8, vocabulary, bidirectional=True), "LSTM .* it also reads from the end"),
+        (lambda vocabulary: OrderedMemory(8, vocabulary, padding="left"), "memory depends on the padding"),
+        (lambda vocabulary: Transformer(8, vocabulary, joint=True), "pairs as one sequence"),
+        (lambda vocabulary: CASES["CRvNN"](3).module, "CRvNN .* depend on the lengths"),
+    ],
+)
+def test_networks_say_why_they_have_no_buckets(make: Any, reason: str) -> None:
+    with pytest.raises(RecipeError, match=reason):
+        make(Vocabulary(["x", "y", "z"], [])).in_bucket(*batches(1)[0])
+
+
+def linear() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(3, 2).double()
+
+
+def test_a_graph_is_one_launch_and_gives_every_batch_its_own_outputs_and_gradients() -> None:
+    inputs = [torch.randn(2, 3).double() for _ in range(4)]
+    with fake_device() as device:
+        layer, launches, found = linear().to(DEVICE), [], []
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)  # outside the step
+        for make in (lambda step: step, lambda step: CapturedStep(step, layer)):
+            layer.load_state_dict({name: value.to(DEVICE) for name, value in linear().state_dict().items()})
+
+            def step(x: Tensor) -> dict[str, Tensor]:
+                layer.zero_grad()
+                outputs = layer(x).cos()
+                outputs.sum().backward()
+                return {"outputs": outputs}
+
+            run = make(step)
+            outputs = []
+            for x in inputs:
+                device.launches = 0
+                outputs.append(run(x.to(DEVICE))["outputs"])
+                launches.append(device.launches)
+                optimizer.step()
+            found.append([*(value.detach().cpu() for value in outputs), layer.weight.detach().cpu()])
+    for expected, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)
+    assert launches[-1] < launches[3]
+
+
+def test_shapes_are_padded_to_buckets_of_which_only_some_have_graphs() -> None:
+    with fake_device():
+        layer = linear().to(DEVICE)
+        step = CapturedStep(
+            lambda x, label: (layer(x).sum((1, 2)), label), layer, examples=4, times=2, padding=(0, -1), most_graphs=1
+        )
+        for length in (3, 4, 3, 6, 6, 6):
+            sums, label = step(torch.ones(3, length, 3).double(), torch.zeros(3, dtype=torch.int64))
+            assert label.cpu().tolist() == [0, 0, 0, -1]
+            expected = layer(torch.ones(1, 3).double().to(DEVICE)).sum() * length
+            padding = layer(torch.zeros(1, 3).double().to(DEVICE)).sum() * (length % 2)
+            torch.testing.assert_close(sums[0].cpu(), (expected + padding).cpu())
+        assert step.num_graphs == 1
+        assert step.num_bytes == 1
+
+
+def test_a_step_in_training_and_one_in_evaluation_have_graphs_of_their_own() -> None:
+    with fake_device():
+        layer = nn.Sequential(linear(), nn.Dropout(1 - 1e-9)).to(DEVICE)
+        step = CapturedStep(layer, layer)
+        x = torch.ones(1, 3).double()
+        for training in (True, False, True, False, True, False):
+            layer.train(training)
+            assert bool((step(x) == 0).all().cpu()) == training
+        assert step.num_graphs == 2
+
+
+def test_a_step_whose_copies_depend_on_the_batch_is_refused() -> None:
+    lengths = iter(([1, 2], [2, 2]))
+    with fake_device():
+        layer = linear().to(DEVICE)
+        step = CapturedStep(lambda x: layer(x) * to_device(torch.tensor([next(lengths)]), DEVICE), layer)
+        step(torch.ones(2, 3).double())
+        with pytest.raises(RecipeError, match="copies numbers to the device that depend on the batch, such as lengths"):
+            step(torch.ones(2, 3).double())
+        with pytest.raises(RecipeError, match="takes tensors, not int"):
+            step(3)
+
+
+def test_trees_are_not_captured() -> None:
+    vocabulary = Vocabulary(["x"], [("f", 2)])
+    trees = iter(["(f x x)", "(f x (f x x))"])
+    with fake_device():
+        layer = TreeRNN(4, vocabulary).to(DEVICE)
+
+        def step(_: Tensor) -> Tensor:
+            return layer(TreeBatch.from_trees([next(trees)], vocabulary).to(DEVICE)).root
+
+        captured = CapturedStep(step, layer)
+        captured(torch.zeros(1))
+        with pytest.raises(RecipeError, match="depend on the batch"):
+            captured(torch.zeros(1))
+
+
+def test_on_a_cpu_steps_run_as_usual() -> None:
+    layer = linear()
+    step = CapturedStep(layer, layer, examples=4)
+    for _ in range(3):
+        assert step(torch.ones(2, 3).double()).shape == (4, 2)
+    assert step.num_graphs == 0
