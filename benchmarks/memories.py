@@ -14,8 +14,8 @@ from treemem.networks.memories.neural_stack.equations import (
     naive_run,
     popped,
     read_weights,
-    run_sequence,
 )
+from treemem.networks.memories.neural_stack.run import known_actions
 from treemem.nn import NeuralStack
 
 
@@ -61,7 +61,7 @@ def neural_stack(time: int, batch_size: int, size: int, small: bool, dtype: torc
     return Operation(
         batch_size,
         {"value": value, "push": push, "pop": pop},
-        lambda _: run_sequence(value, push, pop, "top"),
+        lambda _: known_actions(value, push, pop, "top"),
         {name: lambda _, run=run: run(value, push, pop) for name, run in others.items()},
         tuple(others),
     )

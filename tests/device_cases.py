@@ -17,7 +17,8 @@ from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.networks import NetworkConfig, every_network
 from treemem.networks.memories.controllers.cells import run_cell
-from treemem.networks.memories.neural_stack.equations import End, naive_run, run_sequence
+from treemem.networks.memories.neural_stack.equations import End, naive_run
+from treemem.networks.memories.neural_stack.run import known_actions
 from treemem.nn import (
     DIORA,
     LSTM,
@@ -158,7 +159,7 @@ def known_actions_case(end: End, length: int) -> Case:
     def run(_: nn.Module, inputs: Named, plain: bool) -> Named:
         if plain:
             return {"readouts": naive_run(*inputs.values(), end)[0]}
-        return {"readouts": run_sequence(*inputs.values(), end)}
+        return {"readouts": known_actions(*inputs.values(), end)}
 
     value, push, pop = torch.randn(3, length, SIZE), torch.rand(3, length), torch.rand(3, length)
     return Case(nn.Identity(), {"value": value, "push": push, "pop": pop}, run)

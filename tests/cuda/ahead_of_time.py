@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
+from cuda.recorded_kernels import RUNS, launches_of
 from tree_strategies import VOCABULARY
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -58,21 +59,22 @@ def compiled(kernel: Any, dtype: str, arch: int, num_warps: int, **constants: An
     aligned = {
         (names.index(name),): [["tt.divisibility", 16]] for name, kind in signature.items() if kind.startswith("*")
     }
-    made = triton.compile(
-        ASTSource(fn=kernel, signature=signature, constexprs=constant, attrs=aligned),
-        target=GPUTarget("cuda", arch, 32),
-        options=COMPILER_OPTIONS | {"num_warps": num_warps},
-    )
+    return assembled(ASTSource(kernel, signature, constant, aligned), arch, {"num_warps": num_warps})
+
+
+def assembled(source: ASTSource, arch: int, options: dict[str, Any]) -> Resources:
+    """Compile a kernel for ``sm_{arch}``, with some options beside those of all kernels."""
+    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=COMPILER_OPTIONS | options)
     ptx = made.asm["ptx"]
     target = re.search(r"\.target (\S+?),?\s", ptx)
     assert target is not None
     folder = Path(triton.__file__).parent / "backends/nvidia/bin"
     said = ""
     with tempfile.TemporaryDirectory() as temporary:
-        source = Path(temporary) / "kernel.ptx"
-        source.write_text(ptx)
+        file = Path(temporary) / "kernel.ptx"
+        file.write_text(ptx)
         for assembler in ("ptxas", "ptxas-blackwell"):  # of which Triton takes the second for new versions of PTX
-            command = [folder / assembler, "-v", f"--gpu-name={target[1]}", source, "-o", f"{temporary}/kernel.cubin"]
+            command = [folder / assembler, "-v", f"--gpu-name={target[1]}", file, "-o", f"{temporary}/kernel.cubin"]
             done = subprocess.run(command, capture_output=True, text=True)
             said = done.stderr
             if done.returncode == 0:
@@ -159,6 +161,11 @@ def main() -> None:
     found = {}
     for case in sys.argv[1:]:
         name, size, dtype, arch = case.split(":")
+        if name in RUNS:
+            for launch in launches_of(name, int(size), torch.float32 if dtype == "fp32" else torch.float64):
+                source, options = launch.source()
+                found[f"{case}:{launch.kernel.__name__}"] = assembled(source, int(arch), options)
+            continue
         kernels = case_kernels(name, int(size), "tf32x3" if dtype == "fp32" else "ieee")
         for kernel, (function, constants) in kernels.items():
             num_warps = COMPILER_OPTIONS["num_warps"]

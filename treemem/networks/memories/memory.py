@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from treemem.errors import GraphError
+from treemem.networks.memories.controllers.cuda import KernelMemory, known_in_kernels
 from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource
 from treemem.networks.memories.neural_stack.equations import StrengthState
 
@@ -90,6 +91,18 @@ class Memory(torch.nn.Module, ABC):
         """
         return None
 
+    def kernels(self, state: Any, steps: int) -> KernelMemory | None:
+        """Return how the memory runs in Triton from a state; None if it runs step by step, as it does by default.
+
+        Args:
+            state: of the memory.
+            steps: how many there will be at most.
+
+        Raises:
+            NotNative: it is too large.
+        """
+        return None
+
     def trace(
         self, size: int, given: Mapping[str, torch.Tensor], state: Any, readout: torch.Tensor
     ) -> dict[str, torch.Tensor]:
@@ -121,6 +134,9 @@ class Memory(torch.nn.Module, ABC):
         """
         self._check(value, actions)
         state = self.initial(len(value), value.shape[-1], value)
+        in_kernels = known_in_kernels(lambda: self.kernels(state, value.shape[1]), value, *actions)
+        if in_kernels is not None:
+            return in_kernels
         readouts = []
         for step in range(value.shape[1]):
             state, readout = self.step(state, value[:, step], *(action[:, step] for action in actions))

@@ -7,7 +7,7 @@ All cells have this interface, whatever their state is, so that one can stand wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -17,10 +17,13 @@ from torch import nn
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.token_batch import whole_numbers
 from treemem.device_copy import to_device
+from treemem.engines.cuda.choice import kernels_wanted
+from treemem.engines.level_library import NotNative
 from treemem.engines.sequence_lengths import Kernel, run_packed
 from treemem.errors import GraphError, RecipeError
 from treemem.native.second_derivative import active_transforms
 from treemem.networks.cell_states import where
+from treemem.networks.memories.controllers.cuda import KernelMemory, run_in_kernels
 from treemem.networks.memories.controllers.run import (
     ControllerName,
     ControllerState,
@@ -92,8 +95,8 @@ class _TorchCell(StepCell):
         return (state[0] if isinstance(state, tuple) else state), state
 
     def run(self, inputs: torch.Tensor, state: Any, lengths: torch.Tensor | None = None) -> tuple[torch.Tensor, Any]:
-        """In C++ where it can be, and elsewhere by torch's kernel."""
-        results = run_in_cpp(self, inputs, state, lengths)
+        """In C++ or Triton where it can be, and elsewhere by torch's kernel."""
+        results = run_in_triton(self, inputs, state, lengths) or run_in_cpp(self, inputs, state, lengths)
         return _run_kernel(self.cell, inputs, state, lengths) if results is None else results[:2]
 
 
@@ -274,13 +277,10 @@ def run_in_cpp(
         The outputs at every step, ``[batch, time, output_size]``; after the last input of each sequence the state of
         the controller and what was read; what the memory has become, empty if it does not change.
     """
-    name = _CONTROLLERS.get(type(controller))
+    name = _name_of(controller)
     if name is None or (lengths is not None and not bool(lengths.any())):
         return None
-    cell: nn.RNNCellBase = controller.cell  # type: ignore[assignment]
-    if has_hooks(cell) or (isinstance(cell, nn.RNNCell) and cell.nonlinearity != "tanh"):
-        return None
-    weights = ControllerWeights.of(_weights(cell), [controls.weight, controls.bias] if controls else None)
+    weights = _weights_of(controller, controls)
     hidden = state if name == "LSTM" else (state,)
     of_each = [*hidden, inputs.new_empty(len(inputs), 0, dtype=weights[0].dtype) if read is None else read]
     of_memory = memory.of_each if memory else ()
@@ -299,6 +299,54 @@ def run_in_cpp(
     outputs, ends = _run_packed(run, weights.input_weight.dtype, inputs, [*of_each, *of_memory], lengths)
     *last, read = ends[:count]
     return outputs, tuple(last) if name == "LSTM" else last[0], read, tuple(ends[count:])
+
+
+def run_in_triton(
+    controller: StepCell,
+    inputs: torch.Tensor,
+    state: Any,
+    lengths: torch.Tensor | None,
+    read: torch.Tensor | None = None,
+    controls: nn.Linear | None = None,
+    memory: Callable[[], KernelMemory | None] | None = None,
+) -> tuple[torch.Tensor, Any, torch.Tensor, Any] | None:
+    """Run a controller, and the memory if there is one, in one launch; None if that is not possible.
+
+    Returns:
+        As :func:`run_in_cpp`, with the next state of the memory.
+    """
+    name = _name_of(controller)
+    if name is None or not kernels_wanted():
+        return None
+    weights = _weights_of(controller, controls)
+    hidden, *cells = state if name == "LSTM" else (state,)
+    first = ControllerState.of(hidden, *cells)
+    try:
+        controlled = memory() if memory else None
+        if memory and controlled is None:
+            return None
+        there = None if lengths is None else to_device(lengths, inputs.device)
+        ran = run_in_kernels(
+            name, inputs, there, first if read is None else first._replace(read=read), weights, controlled
+        )
+    except NotNative:
+        return None
+    after = controlled.after(*ran.memory) if controlled else None
+    return ran.states, (ran.last.hidden, ran.last.cell) if name == "LSTM" else ran.last.hidden, ran.last.read, after
+
+
+def _name_of(controller: StepCell) -> ControllerName | None:
+    """The name of a cell whose runs have a fast form."""
+    name = _CONTROLLERS.get(type(controller))
+    cell: Any = getattr(controller, "cell", None)
+    return None if name is None or has_hooks(cell) or getattr(cell, "nonlinearity", "tanh") != "tanh" else name
+
+
+def _weights_of(controller: StepCell, controls: nn.Linear | None) -> ControllerWeights:
+    return ControllerWeights.of(
+        _weights(controller.cell),  # type: ignore[arg-type]
+        [controls.weight, controls.bias] if controls else None,
+    )
 
 
 def has_hooks(*modules: nn.Module | None) -> bool:

@@ -12,7 +12,7 @@ from treemem.checked_options import checked_choice, checked_count
 from treemem.device_copy import to_device
 from treemem.errors import RecipeError
 from treemem.networks.cell_states import where
-from treemem.networks.memories.controllers.cells import StepCell, has_hooks, run_in_cpp
+from treemem.networks.memories.controllers.cells import StepCell, has_hooks, run_in_cpp, run_in_triton
 from treemem.networks.memories.memory import Control, Memory
 
 
@@ -125,16 +125,27 @@ class MemoryCell(StepCell):
     ) -> tuple[torch.Tensor, MemoryCellState]:
         """Return the outputs over sequences, and the state after the last input of each; see :meth:`StepCell.run`.
 
-        With early fusion and one memory that runs in C++, a plain cell, an LSTM or a GRU takes all steps at once there.
+        With early fusion and one memory that runs in C++ or Triton, a plain cell, an LSTM or a GRU takes all steps at
+        once there.
         """
-        memory, stored = self.all_memories()[0], state.memories[0]
-        alone = type(self) is MemoryCell and self.fusion == "early" and len(self.memories) == 1
-        compiled = (
-            memory.compiled(stored, inputs.shape[1])
-            if alone and not has_hooks(self.controller, self.controls)
-            else None
+        memory, stored, steps = self.all_memories()[0], state.memories[0], inputs.shape[1]
+        if (
+            type(self) is not MemoryCell
+            or self.fusion != "early"
+            or len(self.memories) > 1
+            or not isinstance(self.controls, nn.Linear)
+            or has_hooks(self.controller, self.controls)
+        ):
+            return super().run(inputs, state, lengths)
+        in_triton = run_in_triton(
+            *(self.controller, inputs, state.controller, lengths, state.read, self.controls),
+            lambda: memory.kernels(stored, steps),
         )
-        if compiled is None or not isinstance(self.controls, nn.Linear):
+        if in_triton is not None:
+            outputs, hidden, read, stored = in_triton
+            return torch.tanh(self.output(outputs)), MemoryCellState(hidden, (stored,), read)
+        compiled = memory.compiled(stored, steps)
+        if compiled is None:
             return super().run(inputs, state, lengths)
         ran = run_in_cpp(self.controller, inputs, state.controller, lengths, state.read, self.controls, compiled)
         if ran is None:

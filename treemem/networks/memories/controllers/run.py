@@ -204,7 +204,8 @@ def run_controller(
         GraphError: a state, or a memory, of another size.
     """
     memory = memory or ControlledMemory()
-    _check(controller, inputs, sizes, first, weights, memory)
+    sequences = sizes[0] if sizes else 0
+    check_sizes(controller, sequences, inputs.shape[1], first, weights, memory.control_size, memory.tensors)
     size, width = first.hidden.shape[1], first.read.shape[1]
     of_input, of_read = weights.input_weight.split([inputs.shape[1], width], 1)
     bias = weights.input_bias + weights.hidden_bias
@@ -231,17 +232,27 @@ def run_known(controls: torch.Tensor, sizes: list[int], read: torch.Tensor, memo
     return _run(None, controls, sizes, ControllerState(nothing, read.new_empty(0), read), maps, memory)
 
 
-def _check(
+def check_sizes(
     controller: ControllerName,
-    inputs: torch.Tensor,
-    sizes: list[int],
+    sequences: int,
+    input_size: int,
     first: ControllerState,
     weights: ControllerWeights,
-    memory: ControlledMemory,
+    control_size: int,
+    of_memory: Sequence[torch.Tensor],
 ) -> None:
-    """C++ sees addresses alone."""
-    sequences, size = sizes[0] if sizes else 0, weights.hidden_weight.shape[1]
-    read_size = weights.input_weight.shape[1] - inputs.shape[1]
+    """Refuse what C++ and Triton would not notice, which see addresses alone.
+
+    Args:
+        controller: which cell it is.
+        sequences, input_size: their number, and the width of their inputs.
+        first, weights: see :func:`run_controller`.
+        control_size, of_memory: of the memory, and its tensors.
+
+    Raises:
+        GraphError: a state, or a memory, of another size.
+    """
+    size, read_size = weights.hidden_weight.shape[1], weights.input_weight.shape[1] - input_size
     shapes = {
         "h": (first.hidden, (sequences, size)),
         "c": (first.cell, (sequences, size) if controller == "LSTM" else (0,)),
@@ -250,10 +261,10 @@ def _check(
     for name, (tensor, shape) in shapes.items():
         if tensor.shape != shape:
             raise GraphError(f"{name} must be {[*shape]}, not {[*tensor.shape]}")
-    if len(weights.control_weight) != memory.control_size or any(len(part) != sequences for part in memory.tensors):
+    if len(weights.control_weight) != control_size or any(len(part) != sequences for part in of_memory):
         raise GraphError(
             f"the cell has {len(weights.control_weight)} controls for a memory of {sequences} sequences, not "
-            f"{memory.control_size} and tensors of the shapes {[[*part.shape] for part in memory.tensors]}"
+            f"{control_size} and tensors of the shapes {[[*part.shape] for part in of_memory]}"
         )
 
 

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch.nn import functional
 
+from treemem.errors import GraphError
+
 End = Literal["top", "bottom"]
 """The end of a memory: ``"top"``: the newest item, last in its tensors; ``"bottom"``: the oldest, first in them."""
 
@@ -73,7 +75,12 @@ class StrengthState(NamedTuple):
     @classmethod
     def empty(cls, batch: int, size: int, like: torch.Tensor) -> StrengthState:
         """Return a memory without items, with the device and type of ``like``."""
-        return cls(like.new_zeros(batch, 0), like.new_zeros(batch, 0, size))
+        return cls(like.new_empty(batch, 0), like.new_empty(batch, 0, size))
+
+    def check(self) -> None:
+        """Raise :class:`GraphError` if there are not as many strengths as items."""
+        if self.strength.shape != self.items.shape[:2]:
+            raise GraphError(f"strengths {[*self.strength.shape]} do not fit items {[*self.items.shape]}")
 
     def where(self, going: torch.Tensor, before: StrengthState) -> StrengthState:
         """Return this state where ``going [batch]`` is true, and the earlier state ``before`` elsewhere.

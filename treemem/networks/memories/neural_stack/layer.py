@@ -8,16 +8,18 @@ import torch
 
 from treemem.checked_options import checked_scale
 from treemem.errors import GraphError
+from treemem.networks.memories.controllers.cuda import KernelMemory
 from treemem.networks.memories.memory import CompiledMemory, Control, Memory, check_step, like_or_default
+from treemem.networks.memories.neural_stack.cuda import strengths_in_kernels
 from treemem.networks.memories.neural_stack.equations import (
     End,
     StrengthState,
     popped,
     read_weights,
-    run_sequence,
     strength_step,
 )
 from treemem.networks.memories.neural_stack.native import Strengths, with_room
+from treemem.networks.memories.neural_stack.run import known_actions
 
 
 class _StrengthMemory(Memory):
@@ -50,8 +52,7 @@ class _StrengthMemory(Memory):
         """All of it; that of a user's subclass step by step."""
         if type(self) not in (NeuralStack, NeuralQueue, NeuralDeque):
             return None
-        if state.strength.shape != state.items.shape[:2]:
-            raise GraphError(f"strengths {[*state.strength.shape]} do not fit items {[*state.items.shape]}")
+        state.check()
         pushed_below = steps if len(self.ends) == 2 else 0
 
         def made(strength: torch.Tensor, items: torch.Tensor) -> Strengths:
@@ -63,6 +64,13 @@ class _StrengthMemory(Memory):
         return CompiledMemory(
             Strengths.source, with_room(state.strength, state.items, pushed_below, steps), made, after
         )
+
+    def kernels(self, state: StrengthState, steps: int) -> KernelMemory | None:
+        """All of it; that of a user's subclass step by step."""
+        if type(self) not in (NeuralStack, NeuralQueue, NeuralDeque):
+            return None
+        state.check()
+        return strengths_in_kernels(state, steps, self.ends, self.read_strength)
 
 
 class _OneEnded(_StrengthMemory):
@@ -105,7 +113,7 @@ class _OneEnded(_StrengthMemory):
         self._check(value, (push, pop))
         if not bool((push >= 0).all() & (pop >= 0).all()):
             raise GraphError("a strength of push or pop is negative or NaN; strengths must be at least 0")
-        return run_sequence(value, push, pop, self.ends[0], self.read_strength)
+        return known_actions(value, push, pop, self.ends[0], self.read_strength)
 
 
 class NeuralStack(_OneEnded):
