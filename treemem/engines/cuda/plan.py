@@ -183,14 +183,20 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
     tiles_of_level = np.add.reduceat(of_segment, _starts(np.array(of_levels)))
     jobs, num_parts = _jobs(segments, layout, results, inputs)
     parents = (_parents if schedule.is_known_to_host else _parents_there)(schedule, tiles)
+    if schedule.is_known_to_host:
+        tiles[:, 4] = parents.most
     level = np.repeat(np.arange(len(of_levels)), of_levels)
     of_products = _product_jobs(segments, level, layout, results, inputs) if layout.multiplies else []
     arrays = [tiles, jobs, *(table for table, _ in of_products)]
-    tables = [*map(torch.from_numpy, arrays), *(part for part in parents if part is not None)]
+    tables = [
+        *map(torch.from_numpy, arrays),
+        *parents[1:4],
+        *([] if parents.part_begin is None else [parents.part_begin]),
+    ]
     moved = to_device_together(tables, schedule.device)
-    on_device = iter(moved[len(arrays) :])
-    parents = _Parents(*(None if part is None else next(on_device) for part in parents))  # type: ignore[arg-type]
-    moved[0][:, 4] = parents.most
+    parent_begin, parent_edge, leaf_begin, *part_begin = moved[len(arrays) :]
+    if not schedule.is_known_to_host:
+        moved[0][:, 4] = parents.most
     of_results, of_inputs = (Jobs(moved[2 + at], of_products[at][1]) if of_products else None for at in (0, 1))
     return Plan(
         levels=list(zip(_starts(tiles_of_level).tolist(), tiles_of_level.tolist(), strict=True)),
@@ -200,10 +206,10 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
         num_parts=num_parts,
         tiles=moved[0],
         jobs=moved[1],
-        parent_begin=parents.begin,
-        parent_edge=parents.edge,
-        part_begin=parents.part_begin,
-        leaf_begin=parents.leaf_begin,
+        parent_begin=parent_begin,
+        parent_edge=parent_edge,
+        part_begin=part_begin[0] if part_begin else None,
+        leaf_begin=leaf_begin,
         products=of_results,
         d_inputs=of_inputs,
     )

@@ -153,9 +153,8 @@ class AttentionEncoder(SequenceEncoder, without=("embedding_size",)):
         longest = inputs.shape[1]
         source = pair_source(lengths, longest) if self.joint else _source(lengths, longest, self.marks is not None)
         has_padding = not bool((source >= 0).all())
-        source, lengths_there = to_device_together([source, lengths], inputs.device)
-        outputs, traced, losses = self._attend(inputs, source, has_padding, trace)
-        present = source >= 0
+        place, present, lengths_there = to_device_together([*self._places(source, inputs), lengths], inputs.device)
+        outputs, traced, losses = self._attend(inputs, place, present, has_padding, trace)
         if trace:
             traced = {name: value.to(inputs.dtype) for name, value in traced.items()}
             both = present[:, None, :, None] & present[:, None, None, :]
@@ -177,15 +176,20 @@ class AttentionEncoder(SequenceEncoder, without=("embedding_size",)):
         """Return encodings, outputs and auxiliary losses."""
         longest = inputs.shape[1]
         source = _source(lengths, longest, self.marks is not None)
-        outputs, _, losses = self._attend(inputs, source, True, False)
+        outputs, _, losses = self._attend(inputs, *self._places(source, inputs), True, False)
         return self._read_out(outputs, lengths), outputs[:, :longest] * within(lengths, longest)[:, :, None], losses
 
-    def _attend(self, inputs: torch.Tensor, source: torch.Tensor, has_padding: bool, trace: bool) -> AttentionOutput:
+    def _places(self, source: torch.Tensor, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return where in the bank of ``_attend`` each token or mark is, and which are there."""
+        present, padding = source >= 0, inputs.shape[:2].numel() + (0 if self.marks is None else len(self.marks.weight))
+        return source.masked_fill(~present, padding), present
+
+    def _attend(
+        self, inputs: torch.Tensor, place: torch.Tensor, present: torch.Tensor, has_padding: bool, trace: bool
+    ) -> AttentionOutput:
         """Run over tokens and marks at their places; outputs are 0 at padding."""
-        present = source >= 0
         marks = [] if self.marks is None else [self.marks.weight.to(inputs.dtype)]
         bank = torch.cat([inputs.flatten(0, 1), *marks, inputs.new_zeros(1, self.hidden_size)])  # the last is padding
-        place = source.masked_fill(~present, len(bank) - 1)
         vectors = bank.index_select(0, place.flatten()).unflatten(0, place.shape)
         with _fast_attention(vectors.device):
             output = self.run(vectors, ~present if has_padding else None, trace)
