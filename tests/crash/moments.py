@@ -46,8 +46,9 @@ class Moment:
 
     @property
     def kind(self) -> str:
-        """What has just changed, without the numbers of seeds and checkpoints, and the files of checkpoints."""
-        return re.sub(r"\d+", "", re.sub(r"checkpoints/\d+/\S+", "checkpoint", self.name))
+        """What has just changed, without the numbers of seeds, the files of checkpoints and the names of arrays."""
+        without_files = re.sub(r"checkpoints/\d+/\S+", "checkpoint", self.name)
+        return re.sub(r"\d+", "", re.sub(r"\w+(\.npy|\.npy\.tmp)\b", r"\1", without_files))
 
     def __str__(self) -> str:
         return self.name

@@ -40,7 +40,7 @@ def recipe(task: str, folder: Path) -> str:
     path = folder / f"{task}.yaml"
     path.write_text(
         f"task: {task}\nnetworks:\n  {NETWORKS[task]}\n"
-        "training: {epochs: 25, batch_size: 8, learning_rate: 0.02, checkpoint_steps: 10, seed: 1}\n"
+        "training: {epochs: 12, batch_size: 8, learning_rate: 0.03, checkpoint_steps: 10, seed: 1}\n"
     )
     return str(path)
 
