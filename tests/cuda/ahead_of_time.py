@@ -23,12 +23,16 @@ from treemem.engines.cuda.row_steps import RowStep
 from treemem.engines.formulas import kinds_by_arity, printed_formulas
 from treemem.engines.printer.triton import triton_source
 from treemem.engines.printer.triton_layout import kernel_names
+from treemem.networks.gated_cell.equations import GatedCellWeights
 from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.memories.controllers.equations import STEPS
 from treemem.networks.parsers.gumbel_tree_lstm import cuda as gumbel
 from treemem.networks.parsers.gumbel_tree_lstm import kernels as gumbel_steps
 from treemem.networks.parsers.on_lstm import cuda as on_lstm
 from treemem.networks.parsers.on_lstm import kernels as on_lstm_steps
+from treemem.networks.parsers.ordered_memory import cuda as ordered_memory
+from treemem.networks.parsers.ordered_memory import kernels as ordered_memory_steps
+from treemem.networks.parsers.ordered_memory.equations import LayerNormScoreWeights, PlainCellWeights
 from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -37,6 +41,7 @@ INTEGERS |= {"lengths", "nodes", "nodes_after", "pairs", "pairs_after", "childre
 """Arguments of kernels that are int64 in memory."""
 NUMBERS = {"first", "width", "row_width", "first_column", "num_rows", "going_on"}
 NUMBERS |= {"step", "num_leaves", "longest"}
+NUMBERS |= {"size", "token", "held", "pair", "slot", "front"}  # of the Ordered Memory
 
 ROW_STEPS = {"LSTM step": STEPS["LSTM"].printed, "gated step": gated_of_two}
 """Steps of rows, pointwise and over whole vectors."""
@@ -85,7 +90,7 @@ def assembled(source: ASTSource, arch: int, options: dict[str, Any]) -> Resource
 
 
 def _is_number(name: str) -> bool:
-    return name in NUMBERS or name.endswith("_stride")
+    return name in NUMBERS or name.endswith(("_stride", "_row")) or name.startswith("before_")
 
 
 def layers(hidden_size: int) -> dict[str, TreeLayer]:
@@ -132,7 +137,22 @@ def gumbel_kernels(hidden_size: int) -> Kernels:
     }
 
 
-OWN = {"ON-LSTM": on_lstm_kernels, "Gumbel Tree-LSTM": gumbel_kernels}
+def ordered_memory_kernels(hidden_size: int) -> Kernels:
+    """The kernels of an Ordered Memory with 21 slots and dropout, those of both cells."""
+    score = ordered_memory.ROW_STEPS[LayerNormScoreWeights]
+    kernels: Kernels = {}
+    for name, step in (("attend", "step"), ("attend_backward", "step_backward")):
+        constants = ordered_memory.attention_constants(score, step, hidden_size, 21, 0.0)
+        kernels[name] = getattr(ordered_memory_steps, name), constants
+    for name, step in (("compose", "step"), ("compose_backward", "step_backward")):
+        for cell, unread in ((GatedCellWeights, ()), (PlainCellWeights, ("gain", "shift", "d_learned"))):
+            constants = ordered_memory.slot_constants(ordered_memory.ROW_STEPS[cell], step, hidden_size, 21, 0.0)
+            constants |= {"FRONT": False, **dict.fromkeys(unread)}
+            kernels[f"{name} {cell.__name__}"] = getattr(ordered_memory_steps, name), constants
+    return kernels
+
+
+OWN = {"ON-LSTM": on_lstm_kernels, "Gumbel Tree-LSTM": gumbel_kernels, "Ordered Memory": ordered_memory_kernels}
 """Networks with kernels of their own, which depend on a width."""
 
 

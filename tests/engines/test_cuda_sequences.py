@@ -21,6 +21,11 @@ LENGTHS = [(2, 0, 5, 2), (1,), ()]
 NETWORKS: dict[str, list[dict[str, Any]]] = {
     "ONLSTM": [{"chunk_size": 2}, {"layer_sizes": [10, 6], "chunk_size": 1, "embedding_size": 3}],
     "GumbelTreeLSTM": [{"noise": False, "temperature": 0.3}],
+    "OrderedMemory": [
+        {"slots": 2, "padding": "left"},
+        {"slots": 1, "cell": "rnn"},
+        {"slots": 2, "score": "tanh", "cell": "rnn", "bidirectional": True, "padding": "right flipped"},
+    ],
 }
 
 

@@ -86,7 +86,7 @@ class Dropouts(NamedTuple):
 NO_DROPOUT = Dropouts()
 
 
-_BELOW_THRESHOLD = math.nextafter(THRESHOLD, 0.0)  # `threshold` keeps what is above, the equations what is not below
+BELOW_THRESHOLD = math.nextafter(THRESHOLD, 0.0)  # `threshold` keeps what is above, the equations what is not below
 
 
 class Attention(NamedTuple):
@@ -284,7 +284,7 @@ def attend(
     """
     scores = slot_scores(query, candidates, weights, rate)
     reach = torch.cat([cumulative[1:], scores.new_ones(1, len(query))])
-    within = torch.exp(scores - scores.amax(0)) * functional.threshold(reach, _BELOW_THRESHOLD, 0.0)
+    within = torch.exp(scores - scores.amax(0)) * functional.threshold(reach, BELOW_THRESHOLD, 0.0)
     return Attention.of(within / within.sum(0).clamp(min=1e-12))
 
 

@@ -109,7 +109,8 @@ class OrderedMemory(SequenceEncoder):
             attention and changes outputs by less than 1e-6.
         engine: ``"fused"`` (``"auto"``): one operation in C++, compiled at first use. It has no second derivative.
             Without a C++ compiler, on other devices, under autocast and within ``torch.func.vmap``, ``"naive"`` runs
-            instead: torch, step by step and slot by slot. Both give the same results, but other dropout masks.
+            instead: torch, step by step and slot by slot. Both give the same results, but other dropout masks. On CUDA
+            ``"fused"`` takes kernels in the place of C++ if they are asked for, see :func:`treemem.ops.cuda_kernels`.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

@@ -10,6 +10,7 @@ from treemem.checked_options import checked_choice
 from treemem.device_copy import to_device
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import Packing, checked_lengths
+from treemem.networks.parsers.ordered_memory.cuda import kernel_steps
 from treemem.networks.parsers.ordered_memory.equations import (
     NO_DROPOUT,
     Dropouts,
@@ -63,7 +64,7 @@ def ordered_memory(
         dropouts: draws anew at each step and slot.
         begins_empty: bool ``[sequences]``, which sequences begin with ``cell(x, 0)`` in the last slot; none by default.
         engine: ``"fused"`` (``"auto"``) or ``"naive"``. They give the same results, but other dropout masks.
-            ``"fused"`` is ``"naive"`` where ``fused`` cannot be used, as on CUDA.
+            ``"fused"`` is ``"naive"`` where neither C++ nor kernels for CUDA can be used.
         trace: whether to return pointers.
         skip: a slot with a smaller ``cp`` keeps the element as its candidate.
 
@@ -77,8 +78,8 @@ def ordered_memory(
         nothing = inputs.new_zeros(*inputs.shape[:2], slots) if trace else None
         return OrderedMemorySteps(inputs.new_zeros(*inputs.shape[:2], len(weights.input.bias)), nothing, nothing)
     problem = Problem(packing.packed(inputs), packing.sizes, empty, weights, slots, dropouts, skip)
-    packed = None if engine == "naive" else fused(problem, trace)
-    packed = naive(problem, trace) if packed is None else packed
+    packed = None if engine == "naive" else kernel_steps(problem, trace) or fused(problem, trace)
+    packed = packed or naive(problem, trace)
     return OrderedMemorySteps(*(None if values is None else packing.padded(values) for values in packed))  # type: ignore[arg-type]
 
 
