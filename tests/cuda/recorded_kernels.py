@@ -19,7 +19,10 @@ from treemem.nn import (
     MemoryCell,
     NeuralDeque,
     NeuralStack,
+    ReadOnlyMemory,
+    RegisterMemory,
     StepCell,
+    SuperpositionStack,
     VanillaCell,
 )
 from treemem.ops import cuda_kernels
@@ -35,6 +38,9 @@ RUNS: dict[str, Callable[[int], StepCell]] = {
     "RNN with a neural stack": partial(_cell, VanillaCell, NeuralStack(), 32),
     "RNN with a neural deque": partial(_cell, VanillaCell, NeuralDeque(), 32),
     "LSTM with a neural stack": partial(_cell, LSTMCell, NeuralStack(), 32),
+    "LSTM with registers": partial(_cell, LSTMCell, RegisterMemory(24, similarity="cosine", write="erase-and-add"), 16),
+    "LSTM with a superposition stack": partial(_cell, LSTMCell, SuperpositionStack(150), 8),
+    "GRU with attention": partial(_cell, GRUCell, ReadOnlyMemory(256, "bilinear"), 256),
     "LSTM cell": partial(_cell, LSTMCell, None, 0),
     "GRU cell": partial(_cell, GRUCell, None, 0),
 }

@@ -14,10 +14,12 @@ from fake_device import HAS_INTERPRETER
 from treemem.engines.cuda.launcher import Launcher
 from treemem.engines.level_library import NotNative
 from treemem.errors import GraphError
+from treemem.networks.memories.attention.layer import ReadOnlyState
 from treemem.networks.memories.controllers.cells import run_cell
 from treemem.networks.memories.controllers.cuda import run_in_kernels
 from treemem.networks.memories.controllers.run import ControllerState, ControllerWeights
 from treemem.networks.memories.neural_stack.equations import StrengthState, naive_run
+from treemem.networks.memories.registers.layer import RegisterState
 from treemem.nn import (
     GRUCell,
     LSTMCell,
@@ -26,7 +28,10 @@ from treemem.nn import (
     NeuralDeque,
     NeuralQueue,
     NeuralStack,
+    ReadOnlyMemory,
+    RegisterMemory,
     StepCell,
+    SuperpositionStack,
     VanillaCell,
 )
 from treemem.ops import cuda_kernels
@@ -37,14 +42,29 @@ pytestmark = [
 ]
 
 Make = Callable[[int, int], StepCell]
-LENGTHS = torch.tensor([2, 0, 4])
+LENGTHS = torch.tensor([1, 0, 3])
 MEMORIES: dict[str, tuple[Make, Callable[[], Memory] | None]] = {
     "none": (GRUCell, None),
     "neural stack": (VanillaCell, NeuralStack),
-    "neural queue, read deeper": (LSTMCell, lambda: NeuralQueue(2.5)),
+    "neural queue, read deeper": (LSTMCell, lambda: NeuralQueue(2.3)),
     "neural deque": (GRUCell, NeuralDeque),
+    "superposition stack": (LSTMCell, lambda: SuperpositionStack(3, top_k=2)),
+    "attention": (VanillaCell, lambda: ReadOnlyMemory(5, "bilinear")),
+    "registers": (GRUCell, lambda: RegisterMemory(4)),
+    "registers of the paper": (
+        VanillaCell,
+        lambda: RegisterMemory(3, similarity="cosine", write="erase-and-add", max_shift=2),
+    ),
+    "registers with keys": (
+        LSTMCell,
+        lambda: RegisterMemory(4, key_size=3, similarity="cosine", write="erase-and-add"),
+    ),
+    "one register by content": (VanillaCell, lambda: RegisterMemory(1, key_size=1, location=False)),
+    "chosen registers": (VanillaCell, lambda: RegisterMemory(3, addressing="straight-through")),
+    "superposition stack of one row": (VanillaCell, lambda: SuperpositionStack(1, no_op=False)),
 }
 """Memories, each with a controller; no memory knows its controller."""
+SLOW = ("registers", "registers of the paper", "one register by content", "superposition stack of one row")
 
 
 class CountingLauncher(Launcher):
@@ -79,6 +99,14 @@ def drawn(state: Any) -> Any:
     """A state of the same shape with other numbers, and three items for a neural stack; they require gradients."""
     if torch.is_tensor(state):
         return torch.randn_like(state).requires_grad_()
+    if isinstance(state, ReadOnlyState):
+        rows = torch.randn(3, 17, state.rows.shape[2], dtype=state.rows.dtype).requires_grad_()
+        present = torch.arange(17) < torch.tensor([17, 3, 0])[:, None]
+        return ReadOnlyState(rows, rows, present, torch.zeros(3, 17, dtype=rows.dtype))
+    if isinstance(state, RegisterState):  # with two more rows, which are only read
+        rows = torch.randn(3, 2 + state.rows.shape[1], state.rows.shape[2], dtype=state.rows.dtype).requires_grad_()
+        read, write = (torch.randn_like(part).softmax(1).requires_grad_() for part in (rows[:, :, 0], rows[:, 2:, 0]))
+        return RegisterState(rows, read, write, state.log_probability)
     if isinstance(state, StrengthState):
         items = torch.randn(len(state.items), 3, state.items.shape[2], dtype=state.items.dtype).requires_grad_()
         return StrengthState((items[:, :, 0].detach().abs() / 2).requires_grad_(), items)
@@ -123,19 +151,29 @@ def leaves(state: Any) -> list[torch.Tensor]:
     return [leaf for part in state for leaf in leaves(part)] if isinstance(state, tuple) else []
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize(
+    "memory", [pytest.param(memory, marks=[pytest.mark.slow] * (memory in SLOW)) for memory in MEMORIES]
+)
 def test_a_run_is_its_steps_with_their_gradients(memory: str, kernels: CountingLauncher) -> None:
     torch.manual_seed(0)
-    cell, inputs = cell_with(memory), torch.randn(3, 4, 3, dtype=torch.float64).requires_grad_()
+    cell, inputs = cell_with(memory), torch.randn(3, 3, 3, dtype=torch.float64).requires_grad_()
     initial = drawn(cell.initial(3))
     expected = everything(StepCell.run, cell, inputs, initial, LENGTHS)
     found = everything(run_cell, cell, inputs, initial, LENGTHS)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert kernels.launches == {"forward": 1, "backward": 1}
+
+
+@pytest.mark.parametrize("memory", ["superposition stack", "neural deque"])
+def test_without_gradients_two_states_are_kept(memory: str, kernels: CountingLauncher) -> None:
+    torch.manual_seed(0)
+    cell, inputs = cell_with(memory), torch.randn(3, 3, 3, dtype=torch.float64)
+    initial = drawn(cell.initial(3))
     with torch.no_grad():
-        _, state = run_cell(cell, inputs, initial, LENGTHS)
-    last = tensors_of(state)
-    torch.testing.assert_close(last, expected[1 : 1 + len(last)], rtol=0, atol=1e-12)
-    assert kernels.launches == {"forward": 2, "backward": 1}
+        (outputs, state), (expected, last) = (run(cell, inputs, initial, LENGTHS) for run in (run_cell, StepCell.run))
+    torch.testing.assert_close(outputs[2], expected[2], rtol=0, atol=1e-12)
+    torch.testing.assert_close(tensors_of(state), tensors_of(last), rtol=0, atol=1e-12)
+    assert kernels.launches == {"forward": 1}
 
 
 def test_one_sequence_begins_empty_and_has_all_steps(kernels: CountingLauncher) -> None:
@@ -167,13 +205,8 @@ def test_a_deque_of_known_actions_is_its_steps() -> None:
     torch.manual_seed(0)
     given = [torch.randn(2, 3, 2, 2), torch.rand(2, 3, 2), torch.rand(2, 3, 2)]
     actions = [action.double().requires_grad_() for action in given]
-    found = NeuralDeque()(*actions)
-    with cuda_kernels(False):
-        state, readouts = NeuralDeque().initial(2, 2, actions[0]), []
-        for step in range(3):
-            state, readout = NeuralDeque().step(state, *(action[:, step] for action in actions))
-            readouts.append(readout)
-    expected = torch.stack(readouts, 1)
+    memory = NeuralDeque()
+    found, expected = memory(*actions), memory._by_steps(memory.initial(2, 2, actions[0]), *actions)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     gradients = [torch.autograd.grad(reads.sin().sum(), actions) for reads in (found, expected)]
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
@@ -219,3 +252,46 @@ def test_there_is_no_second_derivative() -> None:
     (gradient,) = torch.autograd.grad(run_cell(cell, inputs)[0].sum(), inputs, create_graph=True)
     with pytest.raises(RuntimeError, match=r"in Triton .*cuda_kernels\(False\)"):
         gradient.sum().backward()
+
+
+def test_a_superposition_stack_of_known_actions_is_its_steps(kernels: CountingLauncher) -> None:
+    torch.manual_seed(0)
+    memory = SuperpositionStack(3, top_k=2, empty=-0.1)
+    given = [torch.randn(2, 4, 3), torch.rand(2, 4), torch.rand(2, 4)]
+    actions = [action.double().requires_grad_() for action in given]
+    found = memory(*actions)
+    expected = memory._by_steps(memory.initial(2, 3, actions[0]), *actions)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    gradients = [torch.autograd.grad(reads.sin().sum(), actions) for reads in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+    assert kernels.launches == {"forward": 1, "backward": 1}
+
+
+def test_under_autocast_a_run_stays_in_the_precision_of_the_weights(kernels: CountingLauncher) -> None:
+    torch.manual_seed(0)
+    cell, inputs = LSTMCell(3, 5), torch.randn(2, 3, 3)
+    expected = torch.autograd.grad(run_cell(cell, inputs)[0].sum(), [*cell.parameters()])
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, _ = run_cell(cell, inputs.bfloat16().float())
+        found = torch.autograd.grad(run_cell(cell, inputs)[0].sum(), [*cell.parameters()])
+    assert outputs.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert kernels.launches == {"forward": 3, "backward": 2}
+
+
+def test_weights_of_registers_may_vanish(kernels: CountingLauncher) -> None:
+    torch.manual_seed(0)
+    cell, inputs = cell_with("registers"), torch.randn(3, 2, 3, dtype=torch.float64).requires_grad_()
+    assert isinstance(cell, MemoryCell)
+    assert isinstance(cell.controls, torch.nn.Linear)
+    with torch.no_grad():  # of each head the key, the gate and three shifts
+        for head in (2, 9):
+            cell.controls.bias[head : head + 6] = torch.tensor([400.0, 400.0, -700.0, -700.0, 700.0, -700.0])
+    initial = cell.initial(3)
+    (held,) = initial.memories
+    rows = held.rows - 1
+    rows[:, 0] = 1
+    first = initial._replace(memories=(held._replace(rows=rows),))
+    found = everything(run_cell, cell, inputs, first, None)
+    torch.testing.assert_close(found, everything(StepCell.run, cell, inputs, first, None), rtol=0, atol=1e-12)
+    assert kernels.launches == {"forward": 1, "backward": 1}

@@ -135,8 +135,10 @@ class Memory(torch.nn.Module, ABC):
         self._check(value, actions)
         state = self.initial(len(value), value.shape[-1], value)
         in_kernels = known_in_kernels(lambda: self.kernels(state, value.shape[1]), value, *actions)
-        if in_kernels is not None:
-            return in_kernels
+        return self._by_steps(state, value, *actions) if in_kernels is None else in_kernels
+
+    def _by_steps(self, state: Any, value: torch.Tensor, *actions: torch.Tensor) -> torch.Tensor:
+        """The readouts of known actions, step by step."""
         readouts = []
         for step in range(value.shape[1]):
             state, readout = self.step(state, value[:, step], *(action[:, step] for action in actions))

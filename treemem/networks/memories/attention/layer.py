@@ -11,8 +11,10 @@ from torch import nn
 from treemem.checked_options import checked_choice
 from treemem.data.token_batch import whole_numbers
 from treemem.errors import GraphError
+from treemem.networks.memories.attention.cuda import rows_in_kernels
 from treemem.networks.memories.attention.equations import additive_scores, attend, dot_scores
 from treemem.networks.memories.attention.native import AttendedRows
+from treemem.networks.memories.controllers.cuda import KernelMemory
 from treemem.networks.memories.memory import CompiledMemory, Control, Memory
 
 AttentionForm = Literal["dot", "bilinear", "additive"]
@@ -104,6 +106,13 @@ class ReadOnlyMemory(Memory):
         if type(self) is not ReadOnlyMemory or self.form != "bilinear":
             return None
         return CompiledMemory(AttendedRows.source, (state.rows, state.present.sum(1)), AttendedRows, None)
+
+    def kernels(self, state: ReadOnlyState, steps: int) -> KernelMemory | None:
+        """The bilinear form; that of a subclass step by step."""
+        if type(self) is not ReadOnlyMemory or self.form != "bilinear":
+            return None
+        lengths = state.present.sum(1)
+        return rows_in_kernels(state.rows, lengths, state.weights, lambda weights: state._replace(weights=weights))
 
     def readout_size(self, size: int) -> int:
         """That of the rows."""

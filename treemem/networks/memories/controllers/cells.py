@@ -76,6 +76,10 @@ class StepCell(Resettable, ABC):
     def _zeros(self, batch_size: int) -> torch.Tensor:
         return next(self.parameters()).new_zeros(batch_size, self.output_size)
 
+    def _two_zeros(self, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden, cell = next(self.parameters()).new_zeros(2, batch_size, self.output_size)
+        return hidden, cell
+
 
 class _TorchCell(StepCell):
     """One of torch's cells: the output is ``h``."""
@@ -147,7 +151,7 @@ class LSTMCell(_TorchCell):
 
     def initial(self, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Zeros, ``[batch, hidden_size]`` each."""
-        return self._zeros(batch_size), self._zeros(batch_size)
+        return self._two_zeros(batch_size)
 
 
 class ONLSTMCell(StepCell):
@@ -174,7 +178,7 @@ class ONLSTMCell(StepCell):
 
     def initial(self, batch_size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Zeros, ``[batch, hidden_size]`` each."""
-        return self._zeros(batch_size), self._zeros(batch_size)
+        return self._two_zeros(batch_size)
 
     def forward(
         self, x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]
@@ -319,16 +323,16 @@ def run_in_triton(
     if name is None or not kernels_wanted():
         return None
     weights = _weights_of(controller, controls)
-    hidden, *cells = state if name == "LSTM" else (state,)
-    first = ControllerState.of(hidden, *cells)
+    parts = [*(state if name == "LSTM" else (state,)), inputs.new_empty(len(inputs), 0) if read is None else read]
+    inputs, hidden, *cells, read = (tensor.to(weights.hidden_weight.dtype) for tensor in (inputs, *parts))
+    first = ControllerState.of(hidden, *cells)._replace(read=read)
+    there = None if lengths is None else to_device(lengths, inputs.device)
     try:
-        controlled = memory() if memory else None
-        if memory and controlled is None:
-            return None
-        there = None if lengths is None else to_device(lengths, inputs.device)
-        ran = run_in_kernels(
-            name, inputs, there, first if read is None else first._replace(read=read), weights, controlled
-        )
+        with torch.autocast(inputs.device.type, enabled=False):
+            controlled = memory() if memory else None
+            if memory and controlled is None:
+                return None
+            ran = run_in_kernels(name, inputs, there, first, weights, controlled)
     except NotNative:
         return None
     after = controlled.after(*ran.memory) if controlled else None

@@ -35,9 +35,7 @@ _LARGEST = 2048
 """KiB of weights that a program may read at each step: from the cache of the device they take some 50 microseconds, in
 which torch launches two operations."""
 _WIDEST = 1024
-_REGISTERS = (
-    128  # of a thread; so two programs fit on a multiprocessor, and the assembler does not save more for a third
-)
+_REGISTERS = 168  # of a thread; by itself the assembler saves some, so that several programs fit, and spills
 
 
 class Placed(NamedTuple):
@@ -161,8 +159,7 @@ def _run(
     tensors: list[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:
     tensors = [*tensors, *(memory.tensors if memory else ())]
-    keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return run_native(_Run(controller, memory, lengths, keeps), *tensors)
+    return run_native(_Run(controller, memory, lengths, tensors), *tensors)
 
 
 def power_of_2(number: int) -> int:
@@ -200,6 +197,27 @@ class _Room(NamedTuple):
         return gradient.flatten(1)[:, self.begin : self.begin + prod(self.given)].unflatten(1, self.given)
 
 
+class _Kept(NamedTuple):
+    """What the backward pass reads of a run; see ``controllers/kernels.py``.
+
+    Attributes:
+        rows: what products multiply, ``[sequences, steps + 1, ...]``.
+        blocks, cells, controls, states: of the steps. Without a controller there are no blocks.
+        input_weight, state_weight, state_bias, control_weight, control_bias: of the controller.
+    """
+
+    rows: torch.Tensor
+    blocks: torch.Tensor | None
+    cells: torch.Tensor | None
+    controls: torch.Tensor
+    states: torch.Tensor
+    input_weight: torch.Tensor | None = None
+    state_weight: torch.Tensor | None = None
+    state_bias: torch.Tensor | None = None
+    control_weight: torch.Tensor | None = None
+    control_bias: torch.Tensor | None = None
+
+
 class _Run(NativeRun):
     """All steps, forwards and backwards.
 
@@ -210,129 +228,144 @@ class _Run(NativeRun):
         controller: which cell it is; None: the controls are known.
         memory: what is controlled; None: nothing.
         lengths: of the sequences.
-        keeps: whether there may be a backward pass.
+        tensors: which the run will get.
     """
 
     refusal = _WHAT, _REMEDY
 
     def __init__(
-        self, controller: ControllerName | None, memory: KernelMemory | None, lengths: torch.Tensor | None, keeps: bool
+        self,
+        controller: ControllerName | None,
+        memory: KernelMemory | None,
+        lengths: torch.Tensor | None,
+        tensors: Sequence[torch.Tensor],
     ) -> None:
-        self._step = STEPS[controller] if controller else None
-        self._lengths, self._keeps = lengths, keeps
-        self._num_states = len(self._step.printed.program.shape.states) if self._step else 0
-        self._module = memory.module if memory else None
-        self._others = memory.others if memory else ()
-        placed = [memory.state, *memory.changed] if memory else []
-        self._rooms = [*map(_Room.of, placed)]
+        step = STEPS[controller] if controller else None
+        self._step = step and _row_step(step.printed)
+        self._num_states = len(step.printed.program.shape.states) if step else 0
+        self._steps, self._lengths = tensors[0].shape[1], lengths
+        self._keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        self._module, self._others = (memory.module, memory.others) if memory else ("", ())
+        self._X, self._H = (tensors[0].shape[2], tensors[2].shape[1]) if step else (0, 0)
+        self._R, self._C = (memory.read_size, memory.control_size) if memory else (0, 0)
+        of_controller = [_Room((self._H,), (self._H,), 0)] * self._num_states + [_Room((self._R,), (self._R,), 0)]
+        self._of_controller = of_controller if step else []
+        self._of_memory = [*map(_Room.of, [memory.state, *memory.changed])] if memory else []
+        self._products = step.products * self._H if step else 0
+        self._first_of_state = self._products if step and step.blocks > step.products else 0
         self._constants: dict[str, Any] = {
-            "R": memory.read_size if memory else 0,
-            "C": memory.control_size if memory else 0,
+            "X": self._X,
+            "R": self._R,
+            "H": self._H,
+            "C": self._C,
             "SIZES": memory.sizes if memory else (),
-            "NUM_BLOCKS": self._step.blocks if self._step else 0,
-            "NUM_PRODUCTS": self._step.products if self._step else 0,
+            "NUM_BLOCKS": step.blocks if step else 0,
+            "NUM_PRODUCTS": step.products if step else 0,
             "NUM_STATES": self._num_states,
         }
+
+    @property
+    def _rooms(self) -> list[_Room]:
+        """What changes from step to step: states of the controller, what was read, state and tensors of the memory."""
+        return [*self._of_controller, *self._of_memory]
 
     def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
         """Return the states of the controller at each step, or what was read; then what there is after the last."""
         inputs, *rest = tensors
-        sequences, steps, width = inputs.shape
-        R, C, num_blocks = (self._constants[name] for name in ("R", "C", "NUM_BLOCKS"))
         weights, rest = (rest[:6], rest[6:]) if self._step else ([], rest)
-        X, H = (width, weights[1].shape[1]) if self._step else (0, 0)
-        self._constants |= {"X": X, "H": H}
-        of_controller = [_Room((H,), (H,), 0)] * self._num_states + [_Room((R,), (R,), 0)] * bool(self._step)
-        rooms = self._rooms = [*of_controller, *self._rooms]
-        firsts, fixed = rest[: len(rooms)], rest[len(rooms) :]
+        firsts, fixed = rest[: len(self._rooms)], rest[len(self._rooms) :]
+        steps, X, R, H = self._steps, self._X, self._R, self._H
 
         def new(*shape: int) -> torch.Tensor:
-            return inputs.new_empty(sequences, *shape)
+            return inputs.new_empty(len(inputs), *shape)
 
         rows, cells = new(steps + 1, X + R + H), new(steps + 1, H) if self._num_states == 2 else None
-        blocks = kept = outputs = None
-        controls, maps = inputs, (None,) * 5
+        changed = [new(*room.shape) for room in self._of_memory[1:]]
+        states = new(steps + 1 if self._keeps else 2, self._state_size)
+        targets: list[Any] = [states, *changed] if self._of_memory else []
+        blocks: torch.Tensor | None = None
+        outputs: torch.Tensor | None = None
         if self._step:
-            input_weight, hidden_weight, input_bias, hidden_bias, *of_control = weights
+            input_weight, state_weight, input_bias, *others = weights
             blocks = torch.nn.functional.linear(inputs, input_weight[:, :X], input_bias)
-            maps = input_weight, hidden_weight, hidden_bias, *of_control
-            kept, outputs, controls = new(steps, num_blocks * H), new(steps, H), new(steps, C)
-        of_memory = rooms[len(of_controller) :]
-        slots, state_size = steps + 1 if self._keeps else 2, prod(of_memory[0].shape) if of_memory else 0
-        states, changed = new(slots, state_size), [new(*room.shape) for room in of_memory[1:]]
-        targets: list[Any] = [rows[:, 0, X + R :], cells][: self._num_states] + [rows[:, 0, X:]] * bool(self._step)
-        targets += [states, *changed] if of_memory else []
-        lasts = [new(*room.shape) for room in rooms[: len(rooms) - len(changed)]] if self._step else []
-        self._numbers = self._lengths, steps, slots, state_size
-        self._launch(
-            "forward", rows, inputs, blocks, maps, (kept, outputs, cells, controls, states), tuple(lasts),
-            (*changed, *fixed, *self._others),
-            tuple(room.first(first, target) for room, first, target in zip(rooms, firsts, targets, strict=True)),
-        )  # fmt: skip
-        self._num_changed, self._num_memory = len(changed), len(changed) + len(fixed)
+            kept = _Kept(
+                *(rows, new(steps, self._constants["NUM_BLOCKS"] * H), cells, new(steps, self._C), states),
+                *(input_weight, state_weight, *others),
+            )
+            outputs, lasts = new(steps, H), [new(*room.shape) for room in (*self._of_controller, *self._of_memory[:1])]
+            targets = [*[rows[:, 0, X + R :], cells][: self._num_states], rows[:, 0, X:], *targets]
+        else:
+            kept, lasts = _Kept(rows, None, None, inputs, states), []
+        placed = [room.first(*pair) for room, *pair in zip(self._rooms, firsts, targets, strict=True)]
+        self._launch("forward", inputs, blocks, kept, outputs, lasts, (*changed, *fixed, *self._others), placed)
         results: list[Any] = [outputs, *lasts, *changed] if self._step else [rows[:, 1:]]
-        saved = [rows, kept, cells, controls, states, *maps, *changed, *fixed]
-        refused = [outputs] if self._step else tensors  # they have gradients
-        return results, [*saved, *refused] if self._keeps else []
+        have_gradients = [outputs] if self._step else tensors
+        return results, [*kept, *changed, *fixed, *have_gradients] if self._keeps else []
 
     def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
         """Return the gradients of all tensors."""
         refuse_transforms(_WHAT, f"; {_REMEDY}")
-        rows, blocks, cells, controls, states, *others = kept
-        maps, of_memory = tuple(others[:5]), others[5 : 5 + self._num_memory]
-        num_changed, num_states = self._num_changed, self._num_states
-        num_controller = num_states + 1 if self._step else 0
-        steps, X, H = self._numbers[1], self._constants["X"], self._constants["H"]
-        width = self._constants["NUM_PRODUCTS"] * H
+        run, others = _Kept(*kept[: len(_Kept._fields)]), kept[len(_Kept._fields) :]
+        of_memory = others[: len(others) - (1 if self._step else len(wanted))]
+        d_outputs, *d_lasts = (None if gradient is None else gradient.contiguous() for gradient in gradients)
+        rows, before_memory = run.rows, len(self._of_controller)
 
         def new(*shape: int) -> torch.Tensor:
             return rows.new_empty(len(rows), *shape)
 
-        d_outputs, *d_lasts = (None if gradient is None else gradient.contiguous() for gradient in gradients)
-        d_lasts = d_lasts or [None] * len(self._rooms)
+        d_rows = new(self._steps + 1, self._first_of_state + self._products + self._C)
+        d_state = new(2, self._state_size)  # steps do not write it in place
         d_firsts = [new(*room.shape) for room in self._rooms]
-        d_fixed = [*map(torch.empty_like, of_memory[num_changed:])]
-        placed = [room.last(d, target) for room, d, target in zip(self._rooms, d_lasts, d_firsts, strict=True)]
+        d_lasts = d_lasts or [None] * len(d_firsts)
+        d_changed, d_fixed = d_firsts[before_memory + 1 :], of_memory[len(self._of_memory[1:]) :]
+        d_fixed = [*map(torch.empty_like, d_fixed)]
+        ends = zip(self._rooms, d_lasts, d_firsts, strict=True)
+        placed = [room.last(gradient, target) for room, gradient, target in ends]
         placed += [_Room(tensor.shape[1:], (), 0).last(None, tensor) for tensor in d_fixed]
-        d_read = d_firsts[: num_states + 1] if self._step else [new(self._constants["R"])]
-        d_changed = d_firsts[len(d_firsts) - num_changed :]
-        d_last = d_state = None
-        if self._module:  # steps do not write the gradient of its state in place
-            d_last, _ = d_lasts[num_controller], placed.pop(num_controller)
-            d_state = new(2, self._numbers[3])
-            d_firsts[num_controller] = d_state[:, 0]
-        of_state = width * (self._constants["NUM_BLOCKS"] > self._constants["NUM_PRODUCTS"])
-        d_rows = new(steps + 1, of_state + width + self._constants["C"])
-        self._launch(
-            "backward", rows, maps, (blocks, None, cells, controls, states), (*of_memory, *self._others), d_outputs,
-            tuple(d_read), d_rows, (*d_changed, *d_fixed), d_last, d_state, tuple(placed),
-        )  # fmt: skip
-        d_given = [room.of_given(gradient) for room, gradient in zip(self._rooms, d_firsts, strict=True)] + d_fixed
-        if not self._step:
-            return [d_rows[:, 1:], *d_given]
-        given, to_all = rows.flatten(0, 1), d_rows.flatten(0, 1)
-        to_input, of_input = to_all[:, :width], X + self._constants["R"]
-        d_bias = to_all.sum(0)
-        d_state_weight, d_control_weight = (to_all[:, of_state:].t() @ given[:, of_input:]).tensor_split([width])
+        d_last = None
+        if self._of_memory:
+            d_last, _ = d_lasts[before_memory], placed.pop(before_memory)
+            d_firsts[before_memory] = d_state[:, 0]
+        d_read = d_firsts[:before_memory] or [new(self._R)]
+        memory, d_memory = (*of_memory, *self._others), (*d_changed, *d_fixed)
+        self._launch("backward", d_rows, d_outputs, run, d_read, memory, d_memory, d_last, d_state, placed)
+        d_given = [room.of_given(gradient) for room, gradient in zip(self._rooms, d_firsts, strict=True)]
+        with torch.autocast(rows.device.type, enabled=False):
+            of_products = self._of_products(run, d_rows, wanted[0]) if self._step else [d_rows[:, 1:]]
+        return [*of_products, *d_given, *d_fixed]
+
+    def _of_products(self, run: _Kept, d_rows: torch.Tensor, of_inputs: bool) -> list[torch.Tensor | None]:
+        """The gradients of the inputs and of the weights, from those of what products give at each step."""
+        assert run.input_weight is not None
+        size, begin, given = self._products, self._first_of_state, self._X + self._R
+        multiplied, gradients = run.rows.flatten(0, 1), d_rows.flatten(0, 1)
+        d_bias, d_state_bias = gradients.expand(2, -1, -1).sum(1)  # gradients of two parameters do not share memory
+        d_state_weight, d_control_weight = (gradients[:, begin:].t() @ multiplied[:, given:]).tensor_split([size])
+        weight = run.input_weight[:, : self._X].expand(len(d_rows), -1, -1)
         return [
-            (to_input @ maps[0][:, :X]).unflatten(0, (len(rows), -1))[:, :-1] if wanted[0] else None,
-            *(to_input.t() @ given[:, :of_input], d_state_weight),
-            *(d_bias[:width], d_bias[of_state : of_state + width]),
-            *(d_control_weight, d_bias[of_state + width :]),
-            *d_given,
+            d_rows[:, :-1, :size] @ weight if of_inputs else None,
+            *(gradients[:, :size].t() @ multiplied[:, :given], d_state_weight),
+            *(d_bias[:size], d_state_bias[begin : begin + size], d_control_weight, d_bias[begin + size :]),
         ]
 
-    def _launch(self, name: str, rows: torch.Tensor, *arguments: Any) -> None:
+    @property
+    def _state_size(self) -> int:
+        return prod(self._of_memory[0].shape) if self._of_memory else 0
+
+    def _launch(self, name: str, first: torch.Tensor, *arguments: Any) -> None:
         from treemem.networks.memories.controllers import kernels
 
-        step = None if self._step is None else _row_step(self._step.printed)
-        functions = {
-            "STEP": step and (step.step if name == "forward" else step.step_backward),
-            "MEMORY": self._module and getattr(import_module(self._module), name),
+        constants = {
+            **self._constants,
+            "NUM_PLACED": len(arguments[-1]),
+            "STEP": self._step and (self._step.step if name == "forward" else self._step.step_backward),
+            "MEMORY": getattr(import_module(self._module), name) if self._module else None,
         }
-        constants = {**self._constants, **functions, "NUM_PLACED": len(arguments[-1])}
-        function, arguments = getattr(kernels, name), (rows, *arguments, *self._numbers)
-        launcher().launch(function, (len(rows),), *arguments, **constants, maxnreg=_REGISTERS)
+        tuples = (tuple(argument) if isinstance(argument, Sequence) else argument for argument in arguments)
+        numbers = self._lengths, self._steps, self._steps + 1 if self._keeps else 2, self._state_size
+        launcher().launch(
+            *(getattr(kernels, name), (len(first),), first, *tuples, *numbers), **constants, maxnreg=_REGISTERS
+        )
 
 
 @cache

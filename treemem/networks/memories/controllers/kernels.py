@@ -36,11 +36,10 @@ def _depth(size, others):
 
 @triton.jit
 def forward(
-    rows,
     inputs,
     blocks,
-    maps,
-    runs,
+    kept,
+    outputs,
     lasts,
     memory,
     placed,
@@ -63,16 +62,15 @@ def forward(
     """Run sequences forwards.
 
     Args:
-        rows: gets what the products of each step multiply: the input, what was read, and the state,
-            ``[sequences, steps + 1, X + R + H]``.
         inputs: ``[sequences, steps, X]``.
         blocks: what inputs and their bias give, ``[sequences, steps, NUM_PRODUCTS * H]``.
-        maps: weights: of the input and of what was read, ``[NUM_PRODUCTS * H, X + R]``; of the state, and its bias; of
-            the controls, and their bias.
-        runs: get what the steps leave: what the backward pass needs of the blocks,
-            ``[sequences, steps, NUM_BLOCKS * H]``; the states of the controller, ``[sequences, steps, H]``, and the
-            second ones, if it has two, ``[sequences, steps + 1, H]``; the controls, ``[sequences, steps, C]``; the
-            states of the memory, ``[sequences, slots, state_size]``.
+        kept: what the steps leave for each other and for the backward pass: what products multiply, the input, what was
+            read, and the state, ``[sequences, steps + 1, X + R + H]``; blocks, ``[sequences, steps, NUM_BLOCKS * H]``;
+            the second states, if the controller has two, ``[sequences, steps + 1, H]``; controls,
+            ``[sequences, steps, C]``; states of the memory, ``[sequences, slots, state_size]``. Then weights: of the
+            input and of what was read, ``[NUM_PRODUCTS * H, X + R]``; of the state, and its bias; of the controls, and
+            their bias.
+        outputs: get the states of the controller, ``[sequences, steps, H]``.
         lasts: get what there is after the last step: the states of the controller, what was read, and the state of
             the memory.
         memory: tensors and numbers of the memory.
@@ -91,7 +89,7 @@ def forward(
     length = steps
     if lengths is not None:
         length = tl.load(lengths + sequence).to(tl.int32)
-    kept, outputs, cells, controls, states = runs
+    rows, kept_blocks, cells, controls, states, _, _, _, _, _ = kept
     rows += sequence * (steps + 1) * ROW
     controls += sequence * steps * C
     states += sequence * slots * state_size
@@ -101,7 +99,7 @@ def forward(
     if NUM_BLOCKS:
         inputs += sequence * steps * X
         blocks += sequence * steps * NUM_PRODUCTS * H
-        kept += sequence * steps * NUM_BLOCKS * H
+        kept_blocks += sequence * steps * NUM_BLOCKS * H
         outputs += sequence * steps * H
     if NUM_STATES == 2:
         cells += sequence * (steps + 1) * H
@@ -115,9 +113,9 @@ def forward(
             products = ()
             for at in tl.static_range(NUM_BLOCKS):
                 block = blocks + step * NUM_PRODUCTS * H
-                product = _block(row, block, maps, column, at, X, R, H, NUM_BLOCKS, NUM_PRODUCTS)
+                product = _block(row, block, kept, column, at, X, R, H, NUM_BLOCKS, NUM_PRODUCTS)
                 products = products + (product[None, :],)
-                tl.store(kept + (step * NUM_BLOCKS + at) * H + column, product, column < H)
+                tl.store(kept_blocks + (step * NUM_BLOCKS + at) * H + column, product, column < H)
             before = (tl.load(row + X + R + at_column, wide, 0.0),)
             if NUM_STATES == 2:
                 before = before + (tl.load(cells + step * H + at_column, wide, 0.0),)
@@ -128,7 +126,7 @@ def forward(
                 tl.store(cells + (step + 1) * H + at_column, after[1], wide)
             if C:
                 tl.debug_barrier()
-                _control(row + ROW + X + R, maps, control, H, C)
+                _control(row + ROW + X + R, kept, control, H, C)
                 tl.debug_barrier()
         if C:
             before_state = states + step % slots * state_size
@@ -149,13 +147,11 @@ def forward(
 
 @triton.jit
 def backward(
-    rows,
-    maps,
-    runs,
-    memory,
-    d_outputs,
-    d_firsts,
     d_rows,
+    d_outputs,
+    kept,
+    d_firsts,
+    memory,
     d_memory,
     d_last,
     d_state,
@@ -179,13 +175,13 @@ def backward(
     """Run sequences backwards; arguments as those of :func:`forward`.
 
     Args:
+        d_rows: gets the gradients of the products, ``[sequences, steps + 1, products + C]``: of the blocks to which the
+            input adds, and of those to which the state adds, if they are others, in the order of the weights; of the
+            controls one place later, where the state is that they are made of.
         d_outputs: gradients of the controller's states at each step, or without a controller of what is read; None: 0.
         d_firsts: get those of the controller's states and of what was read, before the first step.
-        d_rows: gets those of the products, ``[sequences, steps + 1, products + C]``: of the blocks to which the input
-            adds, and of those to which the state adds, if they are others, in the order of the weights; of the
-            controls one place later, where the state is that they are made of.
-        d_memory: get the gradients of the tensors of the memory.
-        d_last: gradient of the memory's state after the last step; None: 0.
+        d_memory: get those of the tensors of the memory.
+        d_last: that of the memory's state after the last step; None: 0.
         d_state: ``[sequences, 2, state_size]``; gets that of the state before the first step, at 0.
         placed: gradients of what there is after the last step, into ``d_firsts`` and ``d_memory``.
     """
@@ -198,7 +194,7 @@ def backward(
     length = steps
     if lengths is not None:
         length = tl.load(lengths + sequence).to(tl.int32)
-    kept, _, cells, controls, states = runs
+    rows, kept_blocks, cells, controls, states, weight, state_weight, _, control_weight, _ = kept
     rows += sequence * (steps + 1) * ROW
     controls += sequence * steps * C
     d_rows += sequence * (steps + 1) * D_ROW
@@ -208,7 +204,7 @@ def backward(
         given, target, stride, size, begin, count = placed[at]
         _place(given, target + sequence * stride, sequence, size, begin, count)
     if NUM_BLOCKS:
-        kept += sequence * steps * NUM_BLOCKS * H
+        kept_blocks += sequence * steps * NUM_BLOCKS * H
     if NUM_STATES == 2:
         cells += sequence * (steps + 1) * H
     if C:
@@ -242,10 +238,10 @@ def backward(
             if d_outputs is not None:
                 d += tl.load(d_output + column, column < H, 0.0)
             if C:
-                d += _transposed(maps[3], d_control, column, C, H, H)
+                d += _transposed(control_weight, d_control, column, C, H, H)
             products = ()
             for at in tl.static_range(NUM_BLOCKS):
-                block = kept + (step * NUM_BLOCKS + at) * H
+                block = kept_blocks + (step * NUM_BLOCKS + at) * H
                 products = products + (tl.load(block + at_column, wide, 0.0),)
             before = (tl.load(row + X + R + at_column, wide, 0.0),)
             after = (tl.load(row + ROW + X + R + at_column, wide, 0.0),)
@@ -265,11 +261,13 @@ def backward(
                 tl.store(d_cell + at_column, gradients[NUM_BLOCKS + 1], wide)
             tl.store(d_hidden + at_column, tl.zeros([1, column.shape[0]], d.dtype) + gradients[NUM_BLOCKS], wide)
             tl.debug_barrier()
-            d = tl.load(d_hidden + column, column < H, 0.0) + _transposed(maps[1], d_row + OF_STATE, column, P, H, H)
+            d = tl.load(d_hidden + column, column < H, 0.0) + _transposed(
+                state_weight, d_row + OF_STATE, column, P, H, H
+            )
             tl.store(d_hidden + column, d, column < H)
             if R:
                 of_read = tl.arange(0, triton.next_power_of_2(R))
-                tl.store(d_read + of_read, _transposed(maps[0] + X, d_row, of_read, P, R, X + R), of_read < R)
+                tl.store(d_read + of_read, _transposed(weight + X, d_row, of_read, P, R, X + R), of_read < R)
     _copy(None, 0, d_rows + OF_STATE + P, C)
     _copy(None, 0, d_rows + length * D_ROW, OF_STATE + P)
     _copy(None, 0, d_rows + (length + 1) * D_ROW, (steps - length) * D_ROW)
@@ -327,7 +325,7 @@ def _transposed(weight, vector, column, OUTPUTS: tl.constexpr, INPUTS: tl.conste
 def _block(
     row,
     blocks,
-    maps,
+    kept,
     column,
     AT: tl.constexpr,
     X: tl.constexpr,
@@ -338,7 +336,7 @@ def _block(
 ):
     """A block of the controller. Of torch's GRU the input adds to ``r, z, n`` in this order, and ``n`` is the first."""
     FREE: tl.constexpr = NUM_BLOCKS - NUM_PRODUCTS
-    weight, state_weight, state_bias, _, _ = maps
+    _, _, _, _, _, weight, state_weight, state_bias, _, _ = kept
     total = tl.zeros([column.shape[0]], row.dtype.element_ty)
     if AT < NUM_PRODUCTS:
         place: tl.constexpr = (AT - FREE + NUM_PRODUCTS) % NUM_PRODUCTS * H
@@ -353,10 +351,10 @@ def _block(
 
 
 @triton.jit
-def _control(hidden, maps, control, H: tl.constexpr, C: tl.constexpr):
+def _control(hidden, kept, control, H: tl.constexpr, C: tl.constexpr):
     """The controls of the memory."""
     SIZE: tl.constexpr = _depth(C, TILE // MOST_CONTROLS)
     for first in range(0, C, SIZE):
         output = first + tl.arange(0, SIZE)
-        value = _product(maps[3], hidden, output, C, H, H) + tl.load(maps[4] + output, output < C, 0.0)
+        value = _product(kept[8], hidden, output, C, H, H) + tl.load(kept[9] + output, output < C, 0.0)
         tl.store(control + output, value, output < C)

@@ -206,7 +206,7 @@ def with_prefix(prefix: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
             f"a prefix {[*prefix.shape]} does not fit rows {[*rows.shape]}; give [batch, prefix, size] of the same "
             "batch and size"
         )
-    return torch.cat([prefix, rows], 1)
+    return torch.cat([prefix, rows], 1) if prefix.shape[1] else rows
 
 
 def _check(rows: torch.Tensor, weights: torch.Tensor, *vectors: torch.Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 import torch
@@ -10,7 +10,9 @@ import torch.nn.functional as F
 
 from treemem.checked_options import checked_choice, checked_count, checked_flag, checked_rows
 from treemem.errors import GraphError
-from treemem.networks.memories.memory import CompiledMemory, Control, Memory
+from treemem.networks.memories.controllers.cuda import KernelMemory
+from treemem.networks.memories.memory import CompiledMemory, Control, Memory, like_or_default
+from treemem.networks.memories.registers.cuda import registers_in_kernels
 from treemem.networks.memories.registers.equations import (
     Similarity,
     chosen_row,
@@ -96,8 +98,11 @@ class RegisterMemory(Memory):
 
     def initial(self, batch_size: int, size: int, like: torch.Tensor | None = None) -> RegisterState:
         """Return rows of zeros; all weight is on the first row."""
-        like = torch.empty(0) if like is None else like
-        return self.starting_from(like.new_zeros(batch_size, self.rows, (self.key_size or 0) + size))
+        width = (self.key_size or 0) + size
+        numbers = like_or_default(like).new_zeros(batch_size, self.rows * (width + 1) + 1)
+        rows, first, log_probability = numbers.split([self.rows * width, self.rows, 1], 1)
+        first[:, 0].fill_(1)
+        return RegisterState(rows.unflatten(1, (self.rows, width)), first, first, log_probability.squeeze(1))
 
     def starting_from(self, rows: torch.Tensor, *, read_only: bool = False) -> RegisterState:
         """Return a state with given rows first and rows of zeros after them; all weight is on the first row.
@@ -115,12 +120,10 @@ class RegisterMemory(Memory):
                 f"rows {[*rows.shape]} do not fit {self.rows} rows; give [batch, at most {self.rows}, width], "
                 "or any number with read_only=True"
             )
-        batch, given, width = rows.shape
-        empty = rows.new_zeros(batch, self.rows if read_only else self.rows - given, width)
-        memory = with_prefix(rows, empty)
-        first = memory.new_zeros(batch, memory.shape[1])
+        memory = F.pad(rows, (0, 0, 0, self.rows if read_only else self.rows - rows.shape[1]))
+        first = memory.new_zeros(memory.shape[:2])
         first[:, 0] = 1
-        return RegisterState(memory, first, first[:, : self.rows], memory.new_zeros(batch))
+        return RegisterState(memory, first, first[:, : self.rows], memory.new_zeros(len(rows)))
 
     def step(
         self, state: RegisterState, value: torch.Tensor, *actions: torch.Tensor
@@ -168,6 +171,26 @@ class RegisterMemory(Memory):
 
     def compiled(self, state: RegisterState, steps: int) -> CompiledMemory | None:
         """All but rows that are drawn; that of a subclass step by step."""
+        whole = self._whole(state)
+        if whole is None:
+            return None
+        written, read_only, form, after = whole
+        return CompiledMemory(
+            Registers.source,
+            (written, read_only),
+            lambda written, read_only: Registers(written, read_only, form),
+            after,
+        )
+
+    def kernels(self, state: RegisterState, steps: int) -> KernelMemory | None:
+        """As :meth:`compiled`."""
+        whole = self._whole(state)
+        return None if whole is None else registers_in_kernels(*whole)
+
+    def _whole(
+        self, state: RegisterState
+    ) -> tuple[torch.Tensor, torch.Tensor, RegisterForm, Callable[[torch.Tensor], RegisterState]] | None:
+        """What steps write, as one vector a sequence; rows that are only read; and what makes a state of the first."""
         if type(self) is not RegisterMemory or self.addressing == "reinforce":
             return None
         prefix, key_size, width = state.rows.shape[1] - self.rows, self.key_size or 0, state.rows.shape[2]
@@ -188,17 +211,14 @@ class RegisterMemory(Memory):
             hard=self.addressing == "straight-through",
         )
         read_only, written = state.rows.split([prefix, self.rows], 1)
-        whole = torch.cat([written.flatten(1), state.read_weights, state.write_weights], 1)
-
-        def made(whole: torch.Tensor, read_only: torch.Tensor) -> Registers:
-            return Registers(whole, read_only, form)
 
         def after(whole: torch.Tensor) -> RegisterState:
             rows, read, write = whole.split([self.rows * width, prefix + self.rows, self.rows], 1)
             rows = with_prefix(read_only, rows.unflatten(1, (self.rows, width)))
             return RegisterState(rows, read, write, state.log_probability)
 
-        return CompiledMemory(Registers.source, (whole, read_only), made, after)
+        whole = torch.cat([written.flatten(1), state.read_weights, state.write_weights], 1)
+        return whole, read_only, form, after
 
     def controls(self, size: int) -> tuple[Control, ...]:
         """``value`` by tanh; for each head a key, ``gate`` by a sigmoid and what else the options need.

@@ -9,8 +9,10 @@ import torch
 
 from treemem.checked_options import checked_count, checked_flag, checked_rows
 from treemem.errors import RecipeError
+from treemem.networks.memories.controllers.cuda import KernelMemory, known_in_kernels
 from treemem.networks.memories.controllers.run import runs_in_cpp
 from treemem.networks.memories.memory import CompiledMemory, Control, Memory, check_step, like_or_default
+from treemem.networks.memories.superposition.cuda import stack_in_kernels
 from treemem.networks.memories.superposition.equations import list_step, stack_step
 from treemem.networks.memories.superposition.native import Superposition, stack_readouts
 
@@ -112,6 +114,12 @@ class SuperpositionStack(_Mixture):
 
         return CompiledMemory(Superposition.source, (state,), made, lambda stacks: stacks)
 
+    def kernels(self, state: torch.Tensor, steps: int) -> KernelMemory | None:
+        """All of it; that of a subclass step by step."""
+        if type(self) is not SuperpositionStack:
+            return None
+        return stack_in_kernels(state, self.top_k, 3 if self.no_op else 2, self.empty)
+
     def forward(  # type: ignore[override]
         self, value: torch.Tensor, push: torch.Tensor, pop: torch.Tensor, no_op: torch.Tensor | None = None
     ) -> torch.Tensor:
@@ -127,18 +135,25 @@ class SuperpositionStack(_Mixture):
             GraphError: a wrong shape.
         """
         given = [push, pop] if no_op is None else [push, pop, no_op]
+        self._check(value, tuple(given))
+        state = self.initial(len(value), value.shape[-1], value)
         whole = (
             type(self) is SuperpositionStack
-            and (self.empty == 0 or no_op is None)  # empty rows stay what they are
             and value.dim() == 3
             and value.shape[2] > 0
             and all(action.shape == value.shape[:2] for action in given)
-            and runs_in_cpp(None, push.numel(), [value, *given], Superposition.source)
         )
         if not whole:
-            return super().forward(value, *given)
-        weights = torch.stack([push, pop, _rest(no_op, push, pop)], 2)
-        return stack_readouts(value, weights, self.initial(len(value), value.shape[2], value), self.top_k, self.empty)
+            return self._by_steps(state, value, *given)
+        weights = [push, pop, _rest(no_op, push, pop)]
+        reads = known_in_kernels(lambda: stack_in_kernels(state, self.top_k, 3, self.empty), value, *weights)
+        if reads is not None:
+            return reads
+        if (self.empty and no_op is not None) or not runs_in_cpp(  # empty rows may not stay what they are
+            None, push.numel(), [value, *given], Superposition.source
+        ):
+            return self._by_steps(state, value, *given)
+        return stack_readouts(value, torch.stack(weights, 2), state, self.top_k, self.empty)
 
     def readout_size(self, size: int) -> int:
         """``top_k`` times the values' width."""
