@@ -13,8 +13,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from benchmarks.device import measured_device
 from benchmarks.operations import Operation, OperationWorkload
 from benchmarks.published_ordered_memory import published_ordered_memory
+from benchmarks.random_trees import random_binary_trees, words
 from benchmarks.sharp_memory import SLOTS, kept_weights, random_lists
-from treemem import Vocabulary
+from treemem import TreeBatch, Vocabulary
+from treemem.data.token_batch import TokenBatch
 from treemem.engines.sequence_lengths import entry_of_each
 from treemem.native.matmul_precision import matmul_precision
 from treemem.networks.memories.controllers.cells import run_cell
@@ -24,6 +26,8 @@ from treemem.networks.parsers.ordered_memory.equations import Dropouts
 from treemem.networks.parsers.ordered_memory.layer import MemoryMaps
 from treemem.networks.parsers.ordered_memory.run import ordered_memory
 from treemem.nn import (
+    PRPN,
+    SPINN,
     BeamTreeGRC,
     CRvNN,
     EfficientBeamTreeGRC,
@@ -299,6 +303,31 @@ def joining_batch(network: Any, small: bool, dtype: torch.dtype) -> Operation:
     return Operation(sequences, leaves, run, others, ())
 
 
+def spinn_batch(small: bool, dtype: torch.dtype) -> Operation:
+    """Random binary trees of 25 leaves, which a SPINN reads; the tracker learns the transitions."""
+    size, trees, leaves = (8, 5, 6) if small else (64, 64, 25)
+    torch.manual_seed(0)
+    forest = random_binary_trees([leaves] * trees, words(5))
+    network = SPINN(size, Vocabulary.from_forest(forest)).to(measured_device(), dtype)
+    batch = TreeBatch.from_forest(forest, network.vocabulary).to(measured_device())
+
+    def run(_: float, engine: str = "fused") -> Tensor:
+        network.engine = engine
+        output = network(batch)
+        return torch.cat([output.root.flatten(), *(loss.sum[None] for loss in output.auxiliary_losses.values())])
+
+    return Operation(trees, dict(network.named_parameters()), run, {"naive": partial(run, engine="naive")}, ("naive",))
+
+
+def prpn_batch(small: bool, dtype: torch.dtype) -> Operation:
+    """Sequences of 35 tokens, which a PRPN with 10 slots reads as a language model."""
+    size, sequences, time, slots = (8, 3, 6, 3) if small else (64, 64, 35, 10)
+    torch.manual_seed(0)
+    network = PRPN(size, Vocabulary(words(10), []), slots=slots).to(measured_device(), dtype)
+    batch = TokenBatch(torch.randint(0, 10, (sequences, time)), torch.full((sequences,), time)).to(measured_device())
+    return Operation(sequences, dict(network.named_parameters()), lambda _: network(batch).outputs, {}, ())
+
+
 ENCODERS = (
     OperationWorkload("ordered memory random 50 tokens", partial(random_memory, False)),
     OperationWorkload("ordered memory random mixed", partial(random_memory, True)),
@@ -309,6 +338,8 @@ ENCODERS = (
     OperationWorkload("ebt-grc 64", partial(joining_batch, partial(EfficientBeamTreeGRC, beam_size=3))),
     OperationWorkload("bt-grc 64", partial(joining_batch, partial(BeamTreeGRC, beam_size=3))),
     OperationWorkload("bt-grc onesoft 64", partial(joining_batch, partial(BeamTreeGRC, top_k="onesoft"))),
+    OperationWorkload("spinn 64", spinn_batch),
+    OperationWorkload("prpn 64", prpn_batch),
     OperationWorkload("gru 128", partial(cell_batch, GRUCell, "gru")),
     OperationWorkload("lstm 128", partial(cell_batch, LSTMCell, "lstm")),
     OperationWorkload("gru 128 with attention", attending_gru_batch),
