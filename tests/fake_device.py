@@ -34,11 +34,12 @@ _COPIES = {_aten.copy_, _aten._to_copy}
 _PACKING = {_aten._pack_padded_sequence, _aten._pad_packed_sequence, _aten._pack_padded_sequence_backward}
 """Operations that take or return counts on the CPU beside tensors of the device."""
 
+_NEW = {_aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided, _aten.new_empty_strided}
+
 _LAUNCHES = {
     **dict.fromkeys(
         (
-            _aten.empty, _aten.empty_like, _aten.new_empty, _aten.empty_strided, _aten.new_empty_strided,
-            _aten.lift_fresh, _aten._unsafe_view, _aten._reshape_alias, _aten.detach, _aten.alias, _aten.set_,
+            *_NEW, _aten.lift_fresh, _aten._unsafe_view, _aten._reshape_alias, _aten.detach, _aten.alias, _aten.set_,
             _aten._local_scalar_dense, _aten.is_same_size, _aten._fused_sdp_choice, *_PACKING,
         ),
         0,
@@ -91,8 +92,9 @@ class FakeDevice(TorchDispatchMode):
         launches: number of kernels that CUDA would launch; within a tenth of what a GPU counts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runs_kernels: bool = True) -> None:
         super().__init__()
+        self._clears = not runs_kernels  # new memory, in which a kernel that does not run leaves no numbers of rows
         self.waits: Counter[str] = Counter()
         self.copies = self.launches = 0
         self.recording: Recording | None = None
@@ -117,6 +119,8 @@ class FakeDevice(TorchDispatchMode):
         found = func(*args, **own)
         if self.recording is not None:
             self.recording.after(lambda: func(*args, **own), [*args, *own.values()], found)
+        if self._clears and packet in _NEW:
+            found.zero_()
         if packet in _PACKING and isinstance(found, tuple):
             return DeviceTensor(found[0]), found[1]
         if not goes_there:
@@ -189,7 +193,7 @@ class FakeLauncher(Launcher):
 
     Args:
         device: counts the launches.
-        runs: whether kernels run; if not, what they write stays unset.
+        runs: whether kernels run; if not, what they write stays 0.
     """
 
     device_type = DEVICE.type
@@ -305,7 +309,7 @@ class _Event:
 @contextmanager
 def fake_device(runs_kernels: bool = True) -> Iterator[FakeDevice]:
     """In this block tensors can be on :data:`DEVICE`. There is no autocast."""
-    device = FakeDevice()
+    device = FakeDevice(runs_kernels)
     launcher = FakeLauncher(device, runs_kernels) if HAS_INTERPRETER else Launcher()
     with (
         mock.patch("torch.is_autocast_enabled", return_value=False),

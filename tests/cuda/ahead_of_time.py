@@ -26,6 +26,8 @@ from treemem.engines.printer.triton_layout import kernel_names
 from treemem.networks.gated_cell.equations import GatedCellWeights
 from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.memories.controllers.equations import STEPS
+from treemem.networks.parsers.beam_tree import cuda as beams
+from treemem.networks.parsers.beam_tree import kernels as beam_steps
 from treemem.networks.parsers.gumbel_tree_lstm import cuda as gumbel
 from treemem.networks.parsers.gumbel_tree_lstm import kernels as gumbel_steps
 from treemem.networks.parsers.on_lstm import cuda as on_lstm
@@ -38,10 +40,13 @@ from treemem.schedule.tree_batch import TreeBatch
 
 INTEGERS = {"tiles", "child", "parent_begin", "parent_edge", "jobs", "begins", "members"}
 INTEGERS |= {"lengths", "nodes", "nodes_after", "pairs", "pairs_after", "children", "places", "chosen"}
+INTEGERS |= {"groups", "parents", "lineage", "lineage_after", "origins", "origins_after"}
+INTEGERS |= {"last_nodes", "last_lineage", "last_origins"}
 """Arguments of kernels that are int64 in memory."""
 NUMBERS = {"first", "width", "row_width", "first_column", "num_rows", "going_on"}
-NUMBERS |= {"step", "num_leaves", "longest"}
 NUMBERS |= {"size", "token", "held", "pair", "slot", "front"}  # of the Ordered Memory
+NUMBERS |= {"step", "num_leaves", "longest", "beams", "picks", "new_beams", "first_group", "next_group", "first_node"}
+NUMBERS |= {"first_pair"}
 
 ROW_STEPS = {"LSTM step": STEPS["LSTM"].printed, "gated step": gated_of_two}
 """Steps of rows, pointwise and over whole vectors."""
@@ -152,7 +157,19 @@ def ordered_memory_kernels(hidden_size: int) -> Kernels:
     return kernels
 
 
-OWN = {"ON-LSTM": on_lstm_kernels, "Gumbel Tree-LSTM": gumbel_kernels, "Ordered Memory": ordered_memory_kernels}
+def beam_kernels(hidden_size: int) -> Kernels:
+    """The kernels of EBT-GRC with five beams over sequences of up to 64 tokens."""
+    choice = beams.choice_constants(hidden_size, 64, 5, True, torch.float32)
+    composition = {**beams.composition_constants(hidden_size, 64), "weight": None, "bias": None}
+    return {"choose": (beam_steps.choose, choice), "compose": (beam_steps.compose, composition)}
+
+
+OWN = {
+    "ON-LSTM": on_lstm_kernels,
+    "Gumbel Tree-LSTM": gumbel_kernels,
+    "EBT-GRC": beam_kernels,
+    "Ordered Memory": ordered_memory_kernels,
+}
 """Networks with kernels of their own, which depend on a width."""
 
 

@@ -27,7 +27,13 @@ TESTS = Path(__file__).parents[1]
             "ON-LSTM:1150:fp32:90",
             "Ordered Memory:200:fp32:90",
         ],
-        ["Tree-RNN:60:fp32:80", "Tree-RNN:20:fp64:80", "gated step:300:fp32:80", "Gumbel Tree-LSTM:300:fp32:80"],
+        [
+            "Tree-RNN:60:fp32:80",
+            "Tree-RNN:20:fp64:80",
+            "gated step:300:fp32:80",
+            "Gumbel Tree-LSTM:300:fp32:80",
+            "EBT-GRC:64:fp32:80",
+        ],
         ["LSTM with a neural stack:64:fp32:90"],
         pytest.param(["Tree-LSTM+stack:60:fp32:90", "Tree-LSTM:60:fp32:80"], marks=pytest.mark.slow),
         pytest.param(

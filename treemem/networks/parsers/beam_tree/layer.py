@@ -117,9 +117,10 @@ class EfficientBeamTreeGRC(BeamTreeEncoder):
         noise: whether to add Gumbel noise in training.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.SequenceEncoder`.
         dropout: dropout probability of the cell's hidden layer.
-        engine: ``"fused"`` (``"auto"``) searches without gradients; then it computes gradients only for the nodes that
-            the last beams are built from (on a CPU in C++). ``"naive"``: sequence by sequence and beam by beam. Both
-            give the same results, but other noise and dropout; only ``"naive"`` has second derivatives.
+        engine: ``"fused"`` (``"auto"``) searches without gradients, in kernels where they can be used; then it computes
+            gradients, on a CPU only for the nodes that the last beams are built from, in C++. ``"naive"``: sequence by
+            sequence and beam by beam. Both give the same results, but other noise and dropout; only ``"naive"`` has
+            second derivatives.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

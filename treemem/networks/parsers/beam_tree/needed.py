@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from treemem.engines.sequence_lengths import LongestFirst
-from treemem.networks.parsers.beam_tree.search import Search
+from treemem.networks.parsers.beam_tree.search import Lineage, Search
 from treemem.schedule.schedule import Schedule
 
 Integers = NDArray[np.int64]
@@ -106,7 +106,7 @@ def every_node(result: Search, order: LongestFirst, num_starts: int, by_children
         order: of the sequences.
     """
     device, steps = result.states.device, result.steps
-    num_leaves, longest = len(result.states) - len(result.children), len(steps) + 1
+    num_leaves = len(result.states) - len(result.children)
     bounds = sorted({num_leaves, *(step.first_node for step in steps), len(result.states)})
     sizes = [end - begin for begin, end in pairwise(bounds)]
     schedule = Schedule.from_steps(num_leaves, sizes, result.children.flatten(), result.roots[:, 0])
@@ -114,6 +114,27 @@ def every_node(result: Search, order: LongestFirst, num_starts: int, by_children
         torch.arange(len(result.states), device=device),
         torch.arange(len(result.children), device=device),
     )
+    is_beam = result.totals != -torch.inf
+    last = torch.arange(is_beam.numel(), device=device).view_as(is_beam)
+    lineage = _lineage(result, order, num_starts) if result.lineage is None else result.lineage
+    return Needed(
+        schedule,
+        leaves=node[:num_leaves],
+        compositions=compositions,
+        pairs=result.pairs,
+        composed=node[num_leaves:] if not by_children else node[:0],
+        groups=lineage.groups,
+        lineage=lineage.places,
+        origins=lineage.origins,
+        roots=torch.where(is_beam, result.roots, result.roots[:, :1]),
+        beams=last.masked_fill(~is_beam, is_beam.numel()),
+    )
+
+
+def _lineage(result: Search, order: LongestFirst, num_starts: int) -> Lineage:
+    """Return how the last beams came about, step by step from the last one."""
+    device, steps = result.states.device, result.steps
+    longest = len(steps) + 1
     groups, lineage = [], []
     for number, step in enumerate(steps):
         active, _, pairs = step.pairs.shape
@@ -133,20 +154,11 @@ def every_node(result: Search, order: LongestFirst, num_starts: int, by_children
         place = group * (longest - 1) + step.place.gather(1, at)
         lineage.append(functional.pad(place, (0, 0, 0, len(beam) - active), value=num_groups * (longest - 1)).flatten())
         beam = torch.cat([parent, beam[active:]])
-    is_beam = result.totals != -torch.inf
-    last = torch.arange(is_beam.numel(), device=device).view_as(is_beam)
-    no_groups, no_lineage = node.new_zeros(0, max(longest - 1, 1)), node.new_zeros(is_beam.numel(), 0)
-    return Needed(
-        schedule,
-        leaves=node[:num_leaves],
-        compositions=compositions,
-        pairs=result.pairs,
-        composed=node[num_leaves:] if not by_children else node[:0],
-        groups=torch.cat(groups) if groups else no_groups,
-        lineage=torch.stack(lineage[::-1], 1) if lineage else no_lineage,
-        origins=(sequence * num_starts + beam.clamp(max=num_starts - 1)).flatten(),
-        roots=torch.where(is_beam, result.roots, result.roots[:, :1]),
-        beams=last.masked_fill(~is_beam, is_beam.numel()),
+    no_groups = beam.new_zeros(0, max(longest - 1, 1))
+    return Lineage(
+        torch.cat(groups) if groups else no_groups,
+        torch.stack(lineage[::-1], 1) if lineage else beam.new_zeros(beam.numel(), 0),
+        (sequence * num_starts + beam.clamp(max=num_starts - 1)).flatten(),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -13,6 +13,7 @@ from treemem.engines.sequence_engine import SequenceEngine, checked_engine
 from treemem.engines.sequence_lengths import LongestFirst, within
 from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.networks.gated_cell.levels import gated_levels
+from treemem.networks.parsers.beam_tree.cuda import cuda_search
 from treemem.networks.parsers.beam_tree.equations import Beam, BeamTreeWeights, ChildrenScore, naive_beams
 from treemem.networks.parsers.beam_tree.needed import every_node, needed
 from treemem.networks.parsers.beam_tree.search import Beams, Search, SearchStep, search
@@ -84,7 +85,7 @@ def beam_trees(
     joined = None
     if trace:
         if soft:
-            found = search(*arguments, noise=None, dropout=0.0)
+            found = _search(*arguments, noise=None, dropout=0.0)
             steps, totals = found.steps, found.totals
         else:
             steps = beams.steps
@@ -116,10 +117,15 @@ def last_beams(
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     arguments = leaves, order.lengths_there, order.sizes, weights, beam_size
     of_search = None if starts is None else starts.detach()
-    result = search(*arguments, noise=noise, dropout=dropout, starts=of_search)
+    result = _search(*arguments, noise=noise, dropout=dropout, starts=of_search)
     if not learns:
         return Beams(result.states[result.roots], result.totals, result.steps)
     return Beams(*_again(result, leaves, order, weights, starts), result.steps)
+
+
+def _search(*arguments: Any, **options: Any) -> Search:
+    """Return what ``search`` does, in kernels where they can be used."""
+    return cuda_search(*arguments, **options) or search(*arguments, **options)
 
 
 def _again(

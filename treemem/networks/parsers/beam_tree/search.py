@@ -33,6 +33,21 @@ class SearchStep(NamedTuple):
     first_node: int
 
 
+class Lineage(NamedTuple):
+    """How the last beams came about, if the search has written it down.
+
+    Attributes:
+        groups: the pairs of each beam in a step, int64 ``[groups, longest - 1]``; -1 is padding.
+        places: the choices of each last beam, sequence by sequence, int64 ``[last beams, steps]``: places in the flat
+            groups, and after their end if there was no choice.
+        origins: with which beam each last beam began, int64 ``[last beams]``, counted sequence by sequence.
+    """
+
+    groups: torch.Tensor
+    places: torch.Tensor
+    origins: torch.Tensor
+
+
 class Search(NamedTuple):
     """What the search found.
 
@@ -47,6 +62,7 @@ class Search(NamedTuple):
         steps: the choices.
         roots: the last node of each beam, int64 ``[sequences, beam_size]``; a token where there is no beam.
         totals: the log probability of each beam, ``[sequences, beam_size]``; minus infinity where there is no beam.
+        lineage: of the last beams; None: the steps tell it.
     """
 
     states: torch.Tensor
@@ -56,6 +72,7 @@ class Search(NamedTuple):
     steps: list[SearchStep]
     roots: torch.Tensor
     totals: torch.Tensor
+    lineage: Lineage | None = None
 
 
 class Beams(NamedTuple):
@@ -103,7 +120,7 @@ def search(
     """
     sequences, num_starts, longest = leaves.shape[:3]
     nodes = torch.arange(leaves.shape[:3].numel(), device=leaves.device).view(sequences, num_starts, longest)
-    memory = _Memory(leaves.flatten(0, 2), weights, dropout, *_counts(sizes, num_starts, beam_size))
+    memory = _Memory(leaves.flatten(0, 2), weights, dropout, *counts(sizes, num_starts, beam_size))
     pairs = memory.add_pairs(nodes[..., :-1], nodes[..., 1:])
     total = leaves.new_zeros(sequences, num_starts) if starts is None else starts
     roots = nodes[:, 0, :1].repeat(1, beam_size)
@@ -189,8 +206,8 @@ def _of_beams(values: torch.Tensor, parent: torch.Tensor) -> torch.Tensor:
     return values.gather(1, parent[:, :, None].expand(-1, -1, values.shape[2]))
 
 
-def _counts(sizes: list[int], beams: int, beam_size: int) -> tuple[int, int]:
-    """How many compositions beams choose, and how many pairs they score. ``beams`` are those of the beginning."""
+def counts(sizes: list[int], beams: int, beam_size: int) -> tuple[int, int]:
+    """Return how many compositions beams choose, and how many pairs they score; ``beams`` are the first ones."""
     longest = len(sizes)
     chosen, pairs = 0, sizes[0] * beams * (longest - 1)
     for active, num_pairs in zip(sizes[1:], range(longest - 1, 0, -1), strict=True):
