@@ -28,6 +28,8 @@ from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.memories.controllers.equations import STEPS
 from treemem.networks.parsers.beam_tree import cuda as beams
 from treemem.networks.parsers.beam_tree import kernels as beam_steps
+from treemem.networks.parsers.crvnn import cuda as crvnn
+from treemem.networks.parsers.crvnn import kernels as crvnn_steps
 from treemem.networks.parsers.gumbel_tree_lstm import cuda as gumbel
 from treemem.networks.parsers.gumbel_tree_lstm import kernels as gumbel_steps
 from treemem.networks.parsers.on_lstm import cuda as on_lstm
@@ -35,7 +37,7 @@ from treemem.networks.parsers.on_lstm import kernels as on_lstm_steps
 from treemem.networks.parsers.ordered_memory import cuda as ordered_memory
 from treemem.networks.parsers.ordered_memory import kernels as ordered_memory_steps
 from treemem.networks.parsers.ordered_memory.equations import LayerNormScoreWeights, PlainCellWeights
-from treemem.nn import ChildSumTreeLSTM, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
+from treemem.nn import ChildSumTreeLSTM, CRvNN, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
 INTEGERS = {"tiles", "child", "parent_begin", "parent_edge", "jobs", "begins", "members"}
@@ -47,6 +49,7 @@ NUMBERS = {"first", "width", "row_width", "first_column", "num_rows", "going_on"
 NUMBERS |= {"size", "token", "held", "pair", "slot", "front"}  # of the Ordered Memory
 NUMBERS |= {"step", "num_leaves", "longest", "beams", "picks", "new_beams", "first_group", "next_group", "first_node"}
 NUMBERS |= {"first_pair"}
+NUMBERS |= {"now", "then", "kept", "sequences"}
 
 ROW_STEPS = {"LSTM step": STEPS["LSTM"].printed, "gated step": gated_of_two}
 """Steps of rows, pointwise and over whole vectors."""
@@ -164,11 +167,22 @@ def beam_kernels(hidden_size: int) -> Kernels:
     return {"choose": (beam_steps.choose, choice), "compose": (beam_steps.compose, composition)}
 
 
+def crvnn_kernels(hidden_size: int) -> Kernels:
+    """The kernels of a CRvNN with features over sequences of up to 30 tokens."""
+    weights = CRvNN(hidden_size, VOCABULARY).weights()
+    names = ("look", "advance", "advance_backward", "look_backward")
+    return {
+        name: (getattr(crvnn_steps, name), crvnn.constants(name, weights, 32, hidden_size, torch.float32))
+        for name in names
+    }
+
+
 OWN = {
     "ON-LSTM": on_lstm_kernels,
     "Gumbel Tree-LSTM": gumbel_kernels,
     "EBT-GRC": beam_kernels,
     "Ordered Memory": ordered_memory_kernels,
+    "CRvNN": crvnn_kernels,
 }
 """Networks with kernels of their own, which depend on a width."""
 

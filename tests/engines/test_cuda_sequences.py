@@ -21,6 +21,7 @@ LENGTHS = [(0, 4, 2), (1,), ()]
 OF_BEAMS = [(3, 4)]  # one of which ends while it has several beams
 NETWORKS: dict[str, list[dict[str, Any]]] = {
     "ONLSTM": [{"layer_sizes": [4, 6], "chunk_size": 2, "embedding_size": 3}],
+    "CRvNN": [{}, {"transition_features": 0, "window": 3, "modulated": False, "activation": "relu", "threshold": 0.3}],
     "GumbelTreeLSTM": [{"noise": False, "temperature": 0.3}],
     "OrderedMemory": [
         {"slots": 2, "padding": "left"},

@@ -153,6 +153,7 @@ class _Rows:
         """Lines that load what a function reads, and its arguments, in which 0 stands for what it does not read."""
         nodes = in_order(program.values())
         read = {_product(node.args[0]) for node in nodes if node.op == "load"}
+        read.add(self._products["product0"][0])  # whose type all numbers have
         lines: list[str] = []
         of_argument: dict[str, list[str]] = {"product": [], "child": [], "mask": [], "learned": [], "state": []}
         for name, places in operands.items():

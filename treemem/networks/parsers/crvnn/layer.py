@@ -86,7 +86,8 @@ class CRvNN(JoiningEncoder):
         dropout: probability that an entry of the cell's hidden layer is dropped in training.
         form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.SequenceEncoder`.
         engine: ``"fused"`` (``"auto"``): on a CPU one operation in C++, compiled at first use. Elsewhere, and
-            without a C++ compiler, ``"naive"`` runs instead: torch. Both give the same results, but other dropout.
+            without a C++ compiler, ``"naive"`` runs instead: torch. Both give the same results, but other dropout. On
+            CUDA ``"fused"`` takes kernels if they are asked for, see :func:`treemem.ops.cuda_kernels`.
 
     Raises:
         RecipeError: an option that is unknown or outside its range.

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
-from torch.nn import functional
 
-from treemem.engines.printer.driven import DrivenStep
 from treemem.native.run import KeptRun, Tensors, run_native
 from treemem.native.structures import Filled, Structure, structured_library
-from treemem.networks.gated_cell.equations import CellActivation, hidden_activation
 from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.parsers.crvnn.equations import EPSILON, CRvNNWeights, Ends
+from treemem.networks.parsers.crvnn.printed import HIDDEN_STEPS, MAPS, SCORE_STEP, driven_maps
 
 _SOURCE = Path(__file__).with_name("kernel.cpp")
 _POSITIONS_PER_THREAD = 256
-_MAPS = (
-    *("weight1", "bias1", "weight2", "bias2", "norm"),  # of the cell
-    *("window", "window_bias"),  # [hidden_size, (2 num_neighbors + 1) * hidden_size]
-    *("score", "score_bias"),  # [hidden_size], [1]
-    # Of features, or null: added at every position, and times how far it took its left neighbour, [hidden_size]; with
-    # equation 5 to the hidden layer of the score, with 6 to the states that it reads.
-    *("absent", "change"),
-)
 _PROBLEM = Structure(
     "PROBLEM",
     "int64_t sequences, size, hidden_size, inner_size, num_threads",
@@ -34,7 +23,7 @@ _PROBLEM = Structure(
     "double threshold, dropout, epsilon",
     "const int64_t *lengths",  # numbers of tokens, [sequences]
     "const REAL *states",  # [sequences, size, hidden_size], size is that of the longest
-    *(f"const REAL *{name}" for name in _MAPS),
+    *(f"const REAL *{name}" for name in MAPS),
     "REAL *outputs",  # the states at the end, as `states`
     "REAL *existence, *total",  # [sequences, size]
     "uint8_t *ended_well",  # [sequences]
@@ -44,26 +33,8 @@ _GRADIENTS = Structure(
     # These come in as those of `outputs` and `existence`, and the first one goes out as that of `states`.
     "REAL *states, *existence",
     "REAL *taken",  # [sequences, size], begins with 0
-    *(f"REAL *{name}" for name in _MAPS),  # with a first axis of threads
+    *(f"REAL *{name}" for name in MAPS),  # with a first axis of threads
 )
-
-
-State = dict[str, torch.Tensor]
-
-
-def _activated(activation: CellActivation, products: State, children: State) -> State:
-    return {"hidden": hidden_activation(activation)(products["map"])}
-
-
-def _score(products: State, children: State, weight: torch.Tensor) -> State:
-    return {"score": (functional.gelu(products["window"]) * weight).sum(1, keepdim=True)}
-
-
-_HIDDEN_STEPS = {
-    name: DrivenStep("HIDDEN_STEP", partial(_activated, name), {"map": 1}, ("hidden",), 0)
-    for name in get_args(CellActivation)
-}
-_SCORE_STEP = DrivenStep("SCORE_STEP", _score, {"window": 1}, (), 0, 1, ("score",))
 
 
 def native_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights) -> Ends | None:
@@ -73,26 +44,11 @@ def native_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeig
     """
     cell = (*weights.cell.hidden, *weights.cell.gates, *weights.cell.norm)
     given = [states, *cell, *weights.window, *weights.score, *(weights.features or ())]
-    steps = gated_of_two, _HIDDEN_STEPS[weights.activation], _SCORE_STEP
+    steps = gated_of_two, HIDDEN_STEPS[weights.activation], SCORE_STEP
     library = structured_library(_SOURCE, given, _PROBLEM, _GRADIENTS, *steps)
     if library is None:
         return None
-    width = (2 * weights.num_neighbors + 1) * len(weights.window.bias)
-    window, of_features = weights.window.weight[:, :width], weights.window.weight[:, width:]
-    absent = change = None
-    if weights.features is not None:
-        yes, no = weights.features
-        absent, change = (of_features @ feature if weights.equation == 5 else feature for feature in (no, yes - no))
-    maps = (
-        *weights.cell.hidden,
-        *weights.cell.gates,
-        torch.cat(weights.cell.norm),
-        window,
-        weights.window.bias,
-        *weights.score,
-        absent,
-        change,
-    )
+    maps = driven_maps(weights)
     states, existence, total, ended_well = run_native(_Run(library, given, lengths, weights), states, *maps)
     return Ends(states, existence, total.detach(), ended_well)
 
@@ -129,7 +85,7 @@ class _Run(KeptRun):
 
     def problem(self, tensors: Any, outputs: Any) -> Filled:
         states, *maps = tensors
-        names = ("outputs", "existence", "total", "ended_well", *_MAPS)
+        names = ("outputs", "existence", "total", "ended_well", *MAPS)
         return _PROBLEM(**self._options, states=states, **dict(zip(names, (*outputs, *maps), strict=True)))
 
     def gradients(self, tensors: Any, incoming: Tensors) -> tuple[Filled, Tensors, Tensors]:
@@ -139,5 +95,5 @@ class _Run(KeptRun):
             for gradient, shape in zip(incoming[:2], (states.shape, states.shape[:2]), strict=True)
         )
         of_maps = [None if weight is None else weight.new_zeros(self._threads, *weight.shape) for weight in maps]
-        taken, named = torch.zeros_like(d_existence), dict(zip(_MAPS, of_maps, strict=True))
+        taken, named = torch.zeros_like(d_existence), dict(zip(MAPS, of_maps, strict=True))
         return _GRADIENTS(states=d_states, existence=d_existence, taken=taken, **named), [d_states], of_maps

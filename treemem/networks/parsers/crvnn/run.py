@@ -8,6 +8,7 @@ from torch.nn import functional
 from treemem.device_copy import to_device
 from treemem.engines.sequence_engine import SequenceEngine
 from treemem.native.second_derivative import refuse_transforms_unless_naive
+from treemem.networks.parsers.crvnn.cuda import kernel_steps
 from treemem.networks.parsers.crvnn.equations import (
     EPSILON,
     CRvNNWeights,
@@ -34,8 +35,8 @@ def continuous_recursion(
         ends: the states of START and END, ``[2, hidden_size]``.
         lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
         weights: and options.
-        engine: ``"fused"`` (``"auto"``), in C++ where it can be used, or ``"naive"``. They give the same results, but
-            other dropout.
+        engine: ``"fused"`` (``"auto"``), in C++ or in kernels for CUDA where they can be used, or ``"naive"``. They
+            give the same results, but other dropout.
 
     Returns:
         See :class:`Recursion`; 0 for an empty sequence.
@@ -50,8 +51,10 @@ def continuous_recursion(
     some_lengths = lengths[some]
     some_there, there = (to_device(tensor, leaves.device) for tensor in (some, some_lengths))
     states = with_ends(leaves.index_select(0, some_there)[:, : int(some_lengths.max())], ends, there)
-    steps = None if engine == "naive" else native_steps(states, some_lengths, weights)
-    steps = naive_steps(states, there, weights) if steps is None else steps
+    steps = None
+    if engine != "naive":
+        steps = kernel_steps(states, there, weights) or native_steps(states, some_lengths, weights)
+    steps = steps or naive_steps(states, there, weights)
     recursion = recursion_of(steps, there, weights.equation, longest)
     return Recursion(*(whole.index_copy(0, some_there, part) for whole, part in zip(nothing, recursion, strict=True)))
 
