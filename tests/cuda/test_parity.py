@@ -30,8 +30,6 @@ ORDINARY = {
 }  # fmt: skip
 """Cases that the ordinary suite runs on the fake device, one of each engine; ``-m slow`` runs the others."""
 WAITS = {
-    "Tree-LSTM, both ways": 2,
-    "Tree-LSTM, part by part": 7,
     "transduction, decoding": 2,
     "transduction with attention, decoding": 2,
 }

@@ -42,9 +42,10 @@ def cut_schedule(schedule: Schedule, rows_at_once: int) -> Parts:
     no more rows than the trees are high, times their arity: far fewer than if levels were cut from one another. Where
     children do not come before their parents, as in a graph made elsewhere, rows are taken level by level.
     """
+    schedule = schedule.to("cpu")
     rows = _Rows(schedule)
     inner = np.arange(rows.num_leaves, schedule.num_rows)
-    node = schedule.node_of_row.cpu().numpy()
+    node = schedule.node_of_row.numpy()
     in_order = bool((node[rows.child] < np.repeat(node, rows.arity)).all())
     key = node if in_order else np.arange(schedule.num_rows)
     ordered = inner[np.argsort(key[inner], kind="stable")]
@@ -54,7 +55,7 @@ def cut_schedule(schedule: Schedule, rows_at_once: int) -> Parts:
     leaf = np.arange(rows.num_leaves)
     part[leaf] = np.minimum(np.searchsorted(key[ordered], key[leaf]) // rows_at_once, num_parts - 1)
 
-    root = schedule.row_of_root.cpu().numpy()
+    root = schedule.row_of_root.numpy()
     is_root = np.zeros(schedule.num_rows, bool)
     is_root[root] = True
     handed_on = is_root.copy()
@@ -96,15 +97,13 @@ class _Rows:
         self.num_leaves = schedule.num_leaf_rows
         self.arity = schedule.arity_of_row
         self.pointer = np.cumsum(self.arity) - self.arity
-        self.child = schedule.child.cpu().numpy()
+        self.child = schedule.child.numpy()
         self._segment = np.repeat(np.arange(len(segments)), sizes)
         level_sizes = np.array([level.end - level.begin for level in schedule.levels], np.int64)
         self._height = np.repeat(np.arange(len(level_sizes)), level_sizes)
-        self._kind = schedule.kind_of_row.cpu().numpy()
-        self._node = schedule.node_of_row.cpu().numpy()
-        labels = torch.cat([schedule.symbol, schedule.function]).cpu()  # together, to wait for the device once
-        self._symbol, self._function = labels.tensor_split([self.num_leaves])
-        self._value = schedule.value.cpu()
+        self._kind = schedule.kind_of_row.numpy()
+        self._node = schedule.node_of_row.numpy()
+        self._symbol, self._function, self._value = schedule.symbol, schedule.function, schedule.value
         self._local = np.empty(schedule.num_rows, np.int64)
 
     def schedule_of(

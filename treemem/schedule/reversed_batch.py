@@ -44,7 +44,7 @@ def num_kinds_of(batch: TreeBatch) -> int:
 
 
 def _turn(batch: TreeBatch, by_kind: bool) -> TreeBatch:
-    schedule = batch.schedule
+    schedule = batch.schedule.to("cpu")
     pointer, child, root = _children_of_nodes(batch)
     num_parents = np.bincount(child, minlength=schedule.num_nodes)
     if (num_parents > 1).any():
@@ -53,7 +53,7 @@ def _turn(batch: TreeBatch, by_kind: bool) -> TreeBatch:
     arity = np.diff(pointer)
     parent = np.repeat(np.arange(schedule.num_nodes), arity)
     position = np.arange(len(child)) - np.repeat(pointer[:-1], arity)
-    kind = schedule.kind_of_row.cpu().numpy()[schedule.row_of_node.cpu().numpy()].copy()
+    kind = schedule.kind_of_row.numpy()[schedule.row_of_node.numpy()].copy()
     kind[child] = position * num_kinds_of(batch) + kind[child] if by_kind else position
     upside_down = Schedule.from_edges(
         schedule.num_nodes, parent, child, kind=kind, roots=root, allow_several_parents=True
@@ -63,19 +63,19 @@ def _turn(batch: TreeBatch, by_kind: bool) -> TreeBatch:
 
 def _children_of_nodes(batch: TreeBatch) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The nodes' children, as pointer and child, and the trees' roots."""
-    schedule = batch.schedule
+    schedule = batch.schedule.to("cpu")
     if schedule.shared:
         assert batch.forest is not None
         return *batch.forest.children(), batch.forest.begin[1:] - 1
-    node_of_row = schedule.node_of_row.cpu().numpy()
+    node_of_row = schedule.node_of_row.numpy()
     row_arity = schedule.arity_of_row
     arity = np.empty(schedule.num_nodes, np.int64)
     arity[node_of_row] = row_arity
     parent = np.repeat(node_of_row, row_arity)
     by_parent = np.argsort(parent, kind="stable")
     pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(arity)])
-    child = node_of_row[schedule.child.cpu().numpy()[by_parent]]
-    return pointer, child, node_of_row[schedule.row_of_root.cpu().numpy()]
+    child = node_of_row[schedule.child.numpy()[by_parent]]
+    return pointer, child, node_of_row[schedule.row_of_root.numpy()]
 
 
 def nodes_of_roots(batch: TreeBatch) -> torch.Tensor:

@@ -62,7 +62,7 @@ class Schedule:
         function: int64 ``[inner rows]``, index of the label into ``vocabulary.labels``; -1 if a graph does not give it.
         value: float64 ``[leaf rows]``, of a number leaf, NaN for any other leaf.
         shared: whether equal subtrees have the same row.
-        child_here: ``child`` as it was on the CPU; None for a schedule that was never moved.
+        here: the same on the CPU, if it was moved from there.
     """
 
     num_rows: int
@@ -78,7 +78,7 @@ class Schedule:
     function: torch.Tensor
     value: torch.Tensor
     shared: bool
-    child_here: NDArray[np.int64] | None = None
+    here: Schedule | None = None
 
     @classmethod
     def from_index(
@@ -242,7 +242,7 @@ class Schedule:
     @property
     def is_known_to_host(self) -> bool:
         """Whether the host knows the children without waiting for a device."""
-        return self.child_here is not None or self.child.device.type == "cpu"
+        return self.here is not None or self.device.type == "cpu"
 
     @property
     def num_leaf_rows(self) -> int:
@@ -269,14 +269,18 @@ class Schedule:
 
     def to(self, device: torch.device | str) -> Schedule:
         """This schedule with its tensors on ``device``; from the CPU to CUDA in one copy, without waiting."""
+        device = torch.device(device)
+        if device.type == "cpu" and self.is_known_to_host:
+            return self if self.here is None else self.here
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
         moved = to_device_together(list(tensors.values()), device)
-        return replace(self, **dict(zip(tensors, moved, strict=True)), child_here=self.child_of_rows())  # type: ignore[arg-type]
+        here = self if self.device.type == "cpu" else self.here
+        return replace(self, **dict(zip(tensors, moved, strict=True)), here=here)  # type: ignore[arg-type]
 
     def child_of_rows(self) -> NDArray[np.int64]:
         """``child`` for the host; it waits for the device only if the schedule was made there."""
-        return self.child.cpu().numpy() if self.child_here is None else self.child_here
+        return self.to("cpu").child.numpy()
 
     def __repr__(self) -> str:
         return (
