@@ -214,7 +214,7 @@ def main() -> None:
         name, size, dtype, arch = case.split(":")
         if name in RUNS:
             for launch in launches_of(name, int(size), torch.float32 if dtype == "fp32" else torch.float64):
-                source, options = launch.source()
+                source, options = launch.source(int(arch))
                 found[f"{case}:{launch.kernel.__name__}"] = assembled(source, int(arch), options)
             continue
         kernels = case_kernels(name, int(size), "tf32x3" if dtype == "fp32" else "ieee")

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
-from triton.compiler import ASTSource
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import create_function_from_signature
 
 from treemem.engines.cuda.launcher import Launcher
 from treemem.networks.memories.controllers.cells import run_cell
@@ -44,9 +46,7 @@ RUNS: dict[str, Callable[[int], StepCell]] = {
     "LSTM cell": partial(_cell, LSTMCell, None, 0),
     "GRU cell": partial(_cell, GRUCell, None, 0),
 }
-"""Cells by width, which run over sequences of 80 steps."""
-
-_TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int64: "*i64"}
+"""Cells by width."""
 
 
 class Recorded(NamedTuple):
@@ -62,35 +62,13 @@ class Recorded(NamedTuple):
     arguments: tuple[Any, ...]
     options: dict[str, Any]
 
-    def source(self) -> tuple[ASTSource, dict[str, Any]]:
-        """What the compiler takes, and its options."""
-        names, constants, aligned = self.kernel.arg_names, {}, {}
-        signature = {name: _type_of(argument) for name, argument in zip(names, self.arguments, strict=False)}
-        for at, argument in enumerate(self.arguments):
-            _note(argument, (at,), constants, aligned)
-        for name in names[len(self.arguments) :]:
-            signature[name], constants[(names.index(name),)] = "constexpr", self.options[name]
-        options = {name: value for name, value in self.options.items() if name not in names}
-        return ASTSource(self.kernel, signature, constants, aligned), options
-
-
-def _type_of(argument: Any) -> Any:
-    if isinstance(argument, tuple):
-        return tuple(map(_type_of, argument))
-    if isinstance(argument, torch.Tensor):
-        return _TYPES[argument.dtype]
-    return "constexpr" if argument is None else "i32"
-
-
-def _note(argument: Any, path: tuple[int, ...], constants: dict[Any, Any], aligned: dict[Any, Any]) -> None:
-    """Note an argument that is a constant, or aligned."""
-    if isinstance(argument, tuple):
-        for at, part in enumerate(argument):
-            _note(part, (*path, at), constants, aligned)
-    elif argument is None:
-        constants[path] = None
-    elif isinstance(argument, torch.Tensor) and argument.storage_offset() * argument.element_size() % 16 == 0:
-        aligned[path] = [["tt.divisibility", 16]]
+    def source(self, arch: int) -> tuple[ASTSource, dict[str, Any]]:
+        """What Triton would compile for ``sm_{arch}``, and the options of the compiler."""
+        backend = make_backend(GPUTarget("cuda", arch, 32))
+        bind = create_function_from_signature(self.kernel.signature, self.kernel.params, backend)
+        bound, specialization, options = bind(*self.arguments, **self.options)
+        _, *described = self.kernel._pack_args(backend, options, bound, specialization, options)
+        return ASTSource(self.kernel, *described), options
 
 
 class _Recorder(Launcher):
@@ -104,10 +82,10 @@ class _Recorder(Launcher):
         self.launches.append(Recorded(kernel, arguments, options))
 
 
-def launches_of(name: str, size: int, dtype: torch.dtype) -> list[Recorded]:
+def launches_of(name: str, size: int, dtype: torch.dtype, steps: int = 80) -> list[Recorded]:
     """Return what a training step of a run launches."""
     recorder = _Recorder()
     with cuda_kernels(True), mock.patch("treemem.engines.cuda.launcher._launcher", recorder):
         cell = RUNS[name](size).to(dtype)
-        run_cell(cell, torch.zeros(2, 80, cell.input_size, dtype=dtype))[0].sum().backward()
+        run_cell(cell, torch.zeros(2, steps, cell.input_size, dtype=dtype))[0].sum().backward()
     return recorder.launches

@@ -34,7 +34,7 @@ def _depth(size, others):
     return min(triton.next_power_of_2(size), TILE.value // others)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["steps", "slots", "state_size"])
 def forward(
     inputs,
     blocks,
@@ -145,7 +145,7 @@ def forward(
         _copy(None, 0, outputs + length * H, (steps - length) * H)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["steps", "slots", "state_size"])
 def backward(
     d_rows,
     d_outputs,
@@ -257,6 +257,7 @@ def backward(
                     tl.store(of_block + at_column, gradients[at], wide)
                 if at >= FREE:
                     tl.store(d_row + OF_STATE + (at - FREE) * H + at_column, gradients[at], wide)
+            tl.debug_barrier()  # all have read the gradients of the states
             if NUM_STATES == 2:
                 tl.store(d_cell + at_column, gradients[NUM_BLOCKS + 1], wide)
             tl.store(d_hidden + at_column, tl.zeros([1, column.shape[0]], d.dtype) + gradients[NUM_BLOCKS], wide)
