@@ -37,6 +37,8 @@ from treemem.networks.parsers.on_lstm import kernels as on_lstm_steps
 from treemem.networks.parsers.ordered_memory import cuda as ordered_memory
 from treemem.networks.parsers.ordered_memory import kernels as ordered_memory_steps
 from treemem.networks.parsers.ordered_memory.equations import LayerNormScoreWeights, PlainCellWeights
+from treemem.networks.parsers.prpn import cuda as prpn
+from treemem.networks.parsers.prpn import kernels as prpn_steps
 from treemem.nn import ChildSumTreeLSTM, CRvNN, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -177,7 +179,14 @@ def crvnn_kernels(hidden_size: int) -> Kernels:
     }
 
 
+def prpn_kernels(hidden_size: int) -> Kernels:
+    """The kernels of a PRPN with 15 slots."""
+    kernels = prpn_steps.read, prpn_steps.read_backward
+    return {kernel.__name__: (kernel, prpn.constants(kernel.__name__, hidden_size, 15)) for kernel in kernels}
+
+
 OWN = {
+    "PRPN": prpn_kernels,
     "ON-LSTM": on_lstm_kernels,
     "Gumbel Tree-LSTM": gumbel_kernels,
     "EBT-GRC": beam_kernels,

@@ -131,6 +131,7 @@ SEQUENCES = {
     "gumbel tree-lstm 64": 176,
     "ebt-grc 64": 354,
     "bt-grc 64": 262,
+    "prpn 64": 326,
     "neural stack 128 steps": 9,
     "rnn 128 with a neural stack": 17,
     "rnn 128 with a neural deque": 17,

@@ -8,9 +8,12 @@ import pytest
 import torch
 from engine_parity import assert_same
 from fake_device import DEVICE, HAS_INTERPRETER, fake_device
-from sequence_networks import made, results
+from sequence_networks import made, results, with_gradients
 
+from treemem.engines.affine import Affine
 from treemem.engines.cuda.choice import cuda_kernels
+from treemem.networks.parsers.prpn.cuda import cuda_layer
+from treemem.networks.parsers.prpn.equations import ReaderWeights, read_layer
 
 pytestmark = [
     pytest.mark.usefixtures("unset_memory_is_nan"),
@@ -51,3 +54,24 @@ def test_outputs_and_gradients_are_those_of_the_definition(name: str, options: d
     network = made(name, **options)
     for lengths in OF_BEAMS if name == "RecursionInRecursion" else LENGTHS:
         assert_same(on_device(network, lengths), results(network, lengths, "naive"), f"{lengths}")
+
+
+@pytest.mark.parametrize(("size", "slots", "longest"), [(6, 3, 4), (10, 1, 1)])
+def test_the_reading_network_of_a_prpn_is_that_of_the_definition(size: int, slots: int, longest: int) -> None:
+    torch.manual_seed(0)
+    shapes = [(2, longest, 4 * size), (2, longest, size), (2, longest, slots), (2, slots, 2 * size)]
+    shapes += [(size, size), (4 * size, size), *[(4 * size,)] * 3, *[(size,)] * 3]
+    given = [torch.randn(shape).double() for shape in shapes]
+    given[2] = (given[2] > 0).double()  # gates, of which all may be closed
+
+    def run(read: Any, device: Any) -> dict[str, torch.Tensor]:
+        leaves = [tensor.to(device).requires_grad_() for tensor in given]
+        *of_tokens, key, weight, bias, gain, shift, cell_gain, cell_shift, mask = leaves
+        weights = ReaderWeights(key, Affine(weight, bias), Affine(gain, shift), Affine(cell_gain, cell_shift))
+        history = read(*of_tokens, weights, mask)
+        found = with_gradients({"history": history}, {str(at): leaf for at, leaf in enumerate(leaves)})
+        return {name: value.cpu() for name, value in found.items()}
+
+    with cuda_kernels(True), fake_device():
+        found = run(cuda_layer, DEVICE)
+    assert_same(found, run(read_layer, "cpu"), "")

@@ -9,8 +9,6 @@ from treemem.engines.printer.cpp import cpp_macro
 from treemem.engines.printer.trace import Step, StepProgram, StepShape, trace_step
 from treemem.engines.printer.triton_rows import row_source
 
-_WIDTH = 5  # of vectors in the trace; what is printed takes any
-
 
 class DrivenStep:
     """A step of a row that a driver calls, printed when it is first compiled.
@@ -27,6 +25,8 @@ class DrivenStep:
         arity: number of children.
         learned: how many vectors it reads that are the same for all rows.
         numbers: names of further states, ``[rows, 1]``. A step that has them has no children.
+        width: of vectors in the trace. What is printed takes any, unless the formula has other numbers that depend on
+            the width than how many entries vectors have.
     """
 
     def __init__(
@@ -38,11 +38,12 @@ class DrivenStep:
         arity: int,
         learned: int = 0,
         numbers: Sequence[str] = (),
+        width: int = 5,
     ) -> None:
         self.step, self._macro = step, macro
-        parts = {name: (1, (_WIDTH,) * count or (1,)) for name, count in products.items()}
-        vectors = dict.fromkeys(states, (_WIDTH,)) | dict.fromkeys(numbers, (1,))
-        self._shape = StepShape(arity, _WIDTH, parts, vectors, [(_WIDTH,)] * learned)
+        parts = {name: (1, (width,) * count or (1,)) for name, count in products.items()}
+        vectors = dict.fromkeys(states, (width,)) | dict.fromkeys(numbers, (1,))
+        self._shape = StepShape(arity, width, parts, vectors, [(width,)] * learned)
 
     @cached_property
     def program(self) -> StepProgram:

@@ -66,6 +66,23 @@ def gated_softmax(scores: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     return gated / (gated.sum(-1, keepdim=True) + _GATE_EPSILON)
 
 
+def reader_step(
+    of_input: torch.Tensor, recurrent: torch.Tensor, selected_cell: torch.Tensor, hidden_norm: Affine, cell_norm: Affine
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``h`` and ``c`` of a token; see :func:`read_layer`.
+
+    Args:
+        of_input: what the gates read of the input, ``[sequences, 4 * hidden_size]``.
+        recurrent: ``W h' + b``, of the same shape.
+        selected_cell: ``c'``, ``[sequences, hidden_size]``.
+        hidden_norm, cell_norm: see :class:`ReaderWeights`.
+    """
+    preactivation = of_input + scaled_norm(recurrent, hidden_norm)
+    input_gate, forget_gate, update, output_gate = preactivation.chunk(4, 1)
+    cell = forget_gate.sigmoid() * selected_cell + input_gate.sigmoid() * update.tanh()
+    return output_gate.sigmoid() * scaled_norm(cell, cell_norm).tanh(), cell
+
+
 def read_layer(
     of_gates: torch.Tensor,
     of_keys: torch.Tensor,
@@ -105,10 +122,7 @@ def read_layer(
         scores = (memory[:, :, :size] @ key[:, :, None]).squeeze(2) / size**0.5
         selected_hidden, selected_cell = (gated_softmax(scores, gate)[:, None] @ memory).squeeze(1).split(size, 1)
         recurrent = torch.addmm(weights.hidden.bias, selected_hidden, hidden_weight.t())
-        preactivation = of_gate + scaled_norm(recurrent, weights.hidden_norm)
-        input_gate, forget_gate, update, output_gate = preactivation.chunk(4, 1)
-        cell = forget_gate.sigmoid() * selected_cell + input_gate.sigmoid() * update.tanh()
-        hidden = output_gate.sigmoid() * scaled_norm(cell, weights.cell_norm).tanh()
+        hidden, cell = reader_step(of_gate, recurrent, selected_cell, weights.hidden_norm, weights.cell_norm)
         states.append(torch.cat([hidden, cell], 1)[:, None])
         memory = torch.cat([memory[:, 1:], states[-1]], 1)
     return torch.cat(states, 1)

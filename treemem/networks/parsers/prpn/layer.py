@@ -20,6 +20,7 @@ from treemem.engines.affine import Affine
 from treemem.engines.sequence_lengths import checked_lengths, within
 from treemem.errors import RecipeError
 from treemem.evaluation_mode import in_evaluation_mode
+from treemem.networks.parsers.prpn.cuda import cuda_layer
 from treemem.networks.parsers.prpn.equations import ReaderWeights, read_back, read_layer, scaled_norm, slot_gates
 from treemem.networks.resettable import Resettable
 from treemem.networks.sequence_encoder import SequenceBatch, SequenceOutput
@@ -292,7 +293,9 @@ class _Reader(Resettable):
         )
         of_gates = scaled_norm(self.input_map(inputs), Affine.of(self.input_norm))
         of_keys = functional.linear(key_inputs, of_input, self.key_map.bias)
-        return read_layer(of_gates, of_keys, gate, memory, weights, mask)
+        arguments = of_gates, of_keys, gate, memory, weights, mask
+        history = cuda_layer(*arguments)
+        return read_layer(*arguments) if history is None else history
 
 
 class _ResidualBlock(Resettable):
