@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from device_cases import CASES
 from engine_parity import assert_same
-from fake_device import DEVICE, fake_device
+from fake_device import DEVICE, HAS_INTERPRETER, fake_device
 from torch import Tensor, nn
 
 from treemem import RecipeError, TreeBatch, Vocabulary
@@ -18,7 +19,7 @@ from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.networks import every_network
 from treemem.nn import LSTM, OrderedMemory, Transformer, TreeRNN
-from treemem.ops import CapturedStep
+from treemem.ops import CapturedStep, cuda_kernels
 
 LONGEST = 5
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
@@ -63,13 +64,13 @@ def trained(encoder: Any, given: Batches, in_bucket: bool, enabled: bool) -> dic
     return {**losses, **{name: parameter.detach() for name, parameter in encoder.named_parameters()}}
 
 
-def check_capture(name: str, in_bucket: bool) -> None:
+def check_capture(name: str, in_bucket: bool, device: Any = DEVICE, kernels: bool = False) -> None:
     """A graph that was captured with the second batch does for the next what the step does."""
     outcomes = []
     for enabled in (False, True):
         torch.manual_seed(0)
-        with fake_device():
-            encoder = CASES[name](3).module.double().to(DEVICE)
+        with cuda_kernels(kernels), fake_device() if device == DEVICE else nullcontext():
+            encoder = CASES[name](3).module.double().to(device)
             found = trained(encoder, batches(3, equal=not in_bucket), in_bucket, enabled)
             outcomes.append({key: value.cpu() for key, value in found.items()})
     assert_same(outcomes[1], outcomes[0], name)
@@ -100,6 +101,23 @@ def test_networks_are_captured_as_the_page_says(name: str) -> None:
     elif name in pages["not captured"]:
         with pytest.raises((RecipeError, AttributeError)):
             encoder.in_bucket(*batches(1)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_INTERPRETER, reason="Triton is not installed, or there is a GPU")
+@pytest.mark.parametrize(
+    "name", ["ON-LSTM", "Ordered Memory", "EBT-GRC", "BT-GRC", "Gumbel Tree-LSTM", "Disjoint Tree-LSTM"]
+)
+def test_kernels_are_captured(name: str) -> None:
+    check_capture(name, in_bucket=name in listed()["any lengths"], kernels=True)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
+@pytest.mark.parametrize("kernels", [False, True])
+@pytest.mark.parametrize("name", [*listed()["any lengths"], *listed()["equal lengths"]])
+def test_networks_are_captured_on_a_gpu(name: str, kernels: bool) -> None:
+    check_capture(name, in_bucket=name in listed()["any lengths"], device="cuda", kernels=kernels)
 
 
 @pytest.mark.parametrize("name", ["LSTM", "RNN", *ORDINARY[:4]])
