@@ -39,6 +39,8 @@ from treemem.networks.parsers.ordered_memory import kernels as ordered_memory_st
 from treemem.networks.parsers.ordered_memory.equations import LayerNormScoreWeights, PlainCellWeights
 from treemem.networks.parsers.prpn import cuda as prpn
 from treemem.networks.parsers.prpn import kernels as prpn_steps
+from treemem.networks.parsers.spinn import cuda as spinn
+from treemem.networks.parsers.spinn import kernels as spinn_steps
 from treemem.nn import ChildSumTreeLSTM, CRvNN, StackTreeLSTM, StackTreeRNN, TreeCell, TreeLayer, TreeLSTM, TreeRNN
 from treemem.schedule.tree_batch import TreeBatch
 
@@ -46,6 +48,7 @@ INTEGERS = {"tiles", "child", "parent_begin", "parent_edge", "jobs", "begins", "
 INTEGERS |= {"lengths", "nodes", "nodes_after", "pairs", "pairs_after", "children", "places", "chosen"}
 INTEGERS |= {"groups", "parents", "lineage", "lineage_after", "origins", "origins_after"}
 INTEGERS |= {"last_nodes", "last_lineage", "last_origins"}
+INTEGERS |= {"given", "actions", "tops", "made_of", "stack", "last"}
 """Arguments of kernels that are int64 in memory."""
 NUMBERS = {"first", "width", "row_width", "first_column", "num_rows", "going_on"}
 NUMBERS |= {"size", "token", "held", "pair", "slot", "front"}  # of the Ordered Memory
@@ -185,7 +188,16 @@ def prpn_kernels(hidden_size: int) -> Kernels:
     return {kernel.__name__: (kernel, prpn.constants(kernel.__name__, hidden_size, 15)) for kernel in kernels}
 
 
+def spinn_kernels(hidden_size: int) -> Kernels:
+    """The kernels of a SPINN whose tracker is as wide as its nodes, and draws transitions."""
+    kernels = spinn_steps.transitions, spinn_steps.transitions_backward
+    constants = {kernel.__name__: spinn.constants(kernel.__name__, hidden_size, hidden_size) for kernel in kernels}
+    constants["transitions"]["given"] = None
+    return {kernel.__name__: (kernel, constants[kernel.__name__]) for kernel in kernels}
+
+
 OWN = {
+    "SPINN": spinn_kernels,
     "PRPN": prpn_kernels,
     "ON-LSTM": on_lstm_kernels,
     "Gumbel Tree-LSTM": gumbel_kernels,

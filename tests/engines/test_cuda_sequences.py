@@ -33,6 +33,10 @@ NETWORKS: dict[str, list[dict[str, Any]]] = {
     ],
     "EfficientBeamTreeGRC": [{"beam_size": 2, "scored_size": 2, "noise": False}],
     "BeamTreeGRC": [{"beam_size": 2, "noise": False}],
+    "SPINN": [
+        {"transitions": "gold", "tracker_size": 0},
+        {"transitions": "reinforced", "tracker_size": 3, "temperature": 1e-9},  # at which samples are certain
+    ],
     "RecursionInRecursion": [{"beam_size": 2, "chunk_size": 3, "noise": False, "alignment": "none"}],
 }
 

@@ -90,6 +90,7 @@ def step_backward(
     d_output, d_update, d_input, d_forget, d_enter, d_leave, _, d_before = OF_UNITS(
         products, children, (), (), states, d_states, units, H
     )
+    tl.debug_barrier()  # every thread has read the gradients of ``c``
     d_units = d_blocks + columns + 2 * M + unit
     tl.store(d_units, d_output, units)
     tl.store(d_units + H, d_update, units)

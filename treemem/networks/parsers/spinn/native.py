@@ -36,7 +36,7 @@ _PROBLEM = Structure(  # there are 2 * longest - 1 steps
     "int64_t *made_of",  # left and right child, and the number of the step, of compositions, [sequences, longest, 3]
 )
 # Those of nodes and `tracked` come in. `gates` come in as they are, and become gradients; `tracker_gates` begin with 0.
-_TRACKER_STEP = DrivenStep("TRACKER_STEP", lstm_step, {"blocks": 4}, "hc", 1)
+TRACKER_STEP = DrivenStep("TRACKER_STEP", lstm_step, {"blocks": 4}, "hc", 1)
 _GRADIENTS = Structure("GRADIENTS", "REAL *nodes, *gates, *tracked, *tracker_gates")
 
 
@@ -56,7 +56,7 @@ def native_transitions(
     known = [*weights.cell, *of_tracker]
     tensors = _Weights(*known, *[None] * (8 - len(known)))
     given_tensors = [leaves, *(tensor for tensor in tensors if tensor is not None)]
-    library = structured_library(_SOURCE, given_tensors, _PROBLEM, _GRADIENTS, tree_lstm_of_two, _TRACKER_STEP)
+    library = structured_library(_SOURCE, given_tensors, _PROBLEM, _GRADIENTS, tree_lstm_of_two, TRACKER_STEP)
     if library is None:
         return None
     uniform = None

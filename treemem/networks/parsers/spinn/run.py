@@ -16,6 +16,7 @@ from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import LongestFirst, within
 from treemem.native.second_derivative import refuse_transforms_unless_naive
 from treemem.networks.parsers.spinn.batched import Problem, batched_transitions
+from treemem.networks.parsers.spinn.cuda import cuda_transitions
 from treemem.networks.parsers.spinn.equations import REDUCE, SHIFT, Policy, SPINNWeights, Transitions, naive_transitions
 from treemem.networks.parsers.spinn.native import native_transitions
 
@@ -82,8 +83,8 @@ def run_transitions(
         weights: of cell and tracker. With norms the sequences that are not empty have an effect on each other.
         given: transitions, int64 ``[sequences, 2 * longest - 1]``, where the leaves are.
         policy: chooses transitions if none are given; by default the likelier one.
-        engine: ``"fused"`` (``"auto"``), on a CPU in C++ if it can be used, or ``"naive"``. They give the same results,
-            but draw other numbers. With norms both run all sequences step by step in torch.
+        engine: ``"fused"`` (``"auto"``), in C++ or in kernels for CUDA where they can be used, or ``"naive"``. They
+            give the same results, but draw other numbers. With norms both run all sequences step by step in torch.
     """
     policy = Policy() if policy is None else policy
     transition = None if weights.tracker is None else weights.tracker.transition
@@ -92,7 +93,9 @@ def run_transitions(
         rows: torch.Tensor, own_lengths: torch.Tensor, sizes: list[int], own_given: torch.Tensor | None
     ) -> TransitionRun:
         problem = Problem(own_lengths, sizes, own_given, policy)
-        ran = None if weights.norms else native_transitions(rows, weights, problem)
+        ran = cuda_transitions(rows, weights, problem)
+        if ran is None and not weights.norms:
+            ran = native_transitions(rows, weights, problem)
         roots, tracked, actions, chosen = batched_transitions(rows, weights, problem) if ran is None else ran
         return TransitionRun(roots, None if transition is None else linear(tracked, transition), actions, chosen)
 
