@@ -19,10 +19,13 @@ End = Literal["top", "bottom"]
 
 
 def nearer_strength(strength: torch.Tensor, end: End) -> torch.Tensor:
-    """Return the strength of all items that are nearer to an end than each item, ``[..., items]``."""
+    """Return the strength of all items that are nearer to an end than each item, ``[..., items]``, at least one.
+
+    A difference of sums would round it: items beyond a strength of 1 would weigh 1e-16, and have a gradient.
+    """
     if end == "bottom":
-        return strength.cumsum(-1) - strength
-    return strength.flip(-1).cumsum(-1).flip(-1) - strength
+        return functional.pad(strength[..., :-1], (1, 0)).cumsum(-1)
+    return functional.pad(strength[..., 1:], (0, 1)).flip(-1).cumsum(-1).flip(-1)
 
 
 def popped(strength: torch.Tensor, pop: torch.Tensor, end: End) -> torch.Tensor:
