@@ -186,6 +186,28 @@ def test_one_sequence_begins_empty_and_has_all_steps(kernels: CountingLauncher) 
     assert kernels.launches == {"forward": 1, "backward": 1}
 
 
+@pytest.mark.parametrize(
+    ("memory", "value_size"), [(NeuralStack(), 9), (SuperpositionStack(350), 3)], ids=["neural stack", "superposition"]
+)
+def test_what_does_not_fit_into_a_block_is_taken_in_parts(
+    memory: Memory, value_size: int, kernels: CountingLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from treemem.networks.memories.controllers import kernels as driver
+
+    for name, numbers in (("BLOCK", 128), ("TILE", 256), ("MOST_CONTROLS", 8)):
+        monkeypatch.setattr(driver, name, type(driver.BLOCK)(numbers))
+    torch.manual_seed(0)
+    cell = MemoryCell(lambda width: LSTMCell(width, 17), memory, input_size=3, memory_size=value_size).double()
+    inputs, initial = torch.randn(1, 2, 3, dtype=torch.float64).requires_grad_(), cell.initial(1)
+    if isinstance(memory, NeuralStack):
+        items = torch.randn(1, 20, value_size, dtype=torch.float64).requires_grad_()
+        held = StrengthState(torch.full((1, 20), 0.01, dtype=torch.float64).requires_grad_(), items)
+        initial = initial._replace(memories=(held,))
+    expected = everything(StepCell.run, cell, inputs, initial, None)
+    torch.testing.assert_close(everything(run_cell, cell, inputs, initial, None), expected, rtol=0, atol=1e-12)
+    assert kernels.launches == {"forward": 1, "backward": 1}
+
+
 @pytest.mark.parametrize("end", ["top", "bottom"])
 def test_known_actions_of_whole_and_no_strength_have_the_subgradients_of_the_definition(
     end: Any, kernels: CountingLauncher
