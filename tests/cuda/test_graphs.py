@@ -106,7 +106,16 @@ def test_networks_are_captured_as_the_page_says(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_INTERPRETER, reason="Triton is not installed, or there is a GPU")
 @pytest.mark.parametrize(
-    "name", ["ON-LSTM", "Ordered Memory", "EBT-GRC", "BT-GRC", "Gumbel Tree-LSTM", "Disjoint Tree-LSTM"]
+    "name",
+    [
+        "ON-LSTM",
+        "Ordered Memory",
+        "EBT-GRC",
+        "BT-GRC",
+        "Gumbel Tree-LSTM",
+        "Disjoint Tree-LSTM",
+        "RNN with a superposition stack",
+    ],
 )
 def test_kernels_are_captured(name: str) -> None:
     check_capture(name, in_bucket=name in listed()["any lengths"], kernels=True)
