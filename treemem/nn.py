@@ -124,6 +124,6 @@ if not TYPE_CHECKING:  # or a type checker would believe in every name
 
     def __getattr__(name: str) -> Any:
         """Return a network whose folder registers it and which the list above does not name."""
-        if name not in NETWORKS.names():
+        if name not in NETWORKS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return NETWORKS.find(name)

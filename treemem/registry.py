@@ -48,6 +48,10 @@ class Registry(Generic[Found]):
         """All names, those of installed packages included."""
         return sorted({*self._own, *self._registered, *self.installed_names()})
 
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a class of that name. Installed packages are looked through only if nothing else has it."""
+        return name in self._own or name in self._registered or name in self.installed_names()
+
     def installed_names(self) -> list[str]:
         """The names that other installed packages add."""
         return sorted({point.name for point in self._installed()} - {*self._own, *self._registered})

@@ -27,7 +27,7 @@ def is_pretrained_name(path: str | os.PathLike[str]) -> bool:
     A checkpoint or a run in a folder of that name is taken before it.
     """
     name, folder = os.fspath(path), Path(path)
-    if name.partition("/")[0] not in TASKS.names() or is_checkpoint(folder) or RunFolder(folder).has_run():
+    if name.partition("/")[0] not in TASKS or is_checkpoint(folder) or RunFolder(folder).has_run():
         return False
     packaged = pretrained_folder(name)
     return packaged is not None and packaged.is_dir()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 _Parsed = TypeVar("_Parsed")
 _LONGEST_SHOWN = 100
+_BUILT: set[tuple[Any, ...]] = set()
+"""Tasks with their options, and networks with theirs, whose models could be made in this process."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,9 @@ def load_recipe(source: str | os.PathLike[str], overrides: Sequence[str] = ()) -
 def _with_overridden_networks(content: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return a recipe with the networks of its task whose options are overridden, if it does not list them."""
     networks, task = content.get("networks"), content.get("task")
-    if not isinstance(networks, dict) or task not in TASKS.names():
+    if not isinstance(networks, dict) or task not in TASKS:
         return content
-    known = TASKS.find(task).networks
+    known = TASKS.find(str(task)).networks
     paths = [parse_override(override)[0].split(".") for override in overrides]
     named = [path[1] for path in paths if path[0] == "networks" and len(path) > 2]
     added = {name: dataclasses.asdict(known[name]) for name in named if name in known and name not in networks}
@@ -180,10 +182,14 @@ def parse_recipe(content: Mapping[str, Any]) -> Recipe:
     task = recipe.make_task()
     _ = task.vocabulary  # what is wrong with the task is told before the networks
     for name, network in networks.items():
+        key = type(task), repr(task_options), network.constructor(), repr(network.options)
+        if key in _BUILT:
+            continue
         try:
             weights_of(task, network)
         except RecipeError as error:
             raise RecipeError(f"networks.{name}.options: {error}") from error
+        _BUILT.add(key)
     return recipe
 
 
@@ -377,7 +383,7 @@ def _recipe_path(source: str) -> Path:
     if path.is_file():
         return path
     task, _, name = source.partition("/")
-    folder = task_folder(task) if name and task in TASKS.names() else None  # imports that task alone
+    folder = task_folder(task) if name and task in TASKS else None  # imports that task alone
     if folder is not None and (packaged := folder / "recipes" / f"{name}.yaml").is_file():
         return packaged
     names = recipe_names()

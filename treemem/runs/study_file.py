@@ -8,6 +8,7 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -134,18 +135,18 @@ class Study:
     run: str = "{study}/{row}/seed-{seed}"
     measurements: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def base(self) -> dict[str, Any]:
         """The fields of the recipe, or of the task alone, that variants change."""
         if self.recipe is not None:
             return recipe_fields(self._recipe)
         return {"task": self.folder.task.name}
 
-    @property
+    @cached_property
     def _recipe(self) -> Recipe:
         return load_recipe(f"{self.folder.task.name}/{self.recipe}")
 
-    @property
+    @cached_property
     def _networks(self) -> NetworkTable:
         """The networks with the options that the file gives them."""
         known = NetworkTable(self.folder.task.networks if self.recipe is None else self._recipe.networks)
