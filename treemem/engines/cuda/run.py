@@ -26,7 +26,7 @@ from treemem.engines.level_library import NotNative
 from treemem.engines.printer.compiled_formula import PrintedCell, parameter_of
 from treemem.engines.printer.symbolic import StepError
 from treemem.engines.printer.triton import triton_source
-from treemem.engines.printer.triton_layout import WIDEST, WIDEST_FUSED, rows_of_tile, stages_of
+from treemem.engines.printer.triton_layout import WIDEST, WIDEST_FUSED, block_of, rows_of_tile, stages_of
 from treemem.native.run import NativeRun, Tensors
 from treemem.native.run import run_native as run_under_autograd
 from treemem.schedule.schedule import Schedule
@@ -253,7 +253,7 @@ class _Run(NativeRun):
         from treemem.engines.cuda.kernels import segment_sums
 
         plan, width = self._plan, self._widths[at]
-        block = min(64, max(16, 1 << (width - 1).bit_length()))
+        block = min(64, block_of(width))
 
         def summed(begins: torch.Tensor, members: Any, rows: torch.Tensor, start: Any, column: int) -> torch.Tensor:
             sums = rows.new_empty(len(begins) - 1, width)

@@ -82,7 +82,12 @@ def rows_of_tile(D: int) -> int:
 
 def block_of(D: int) -> int:
     """The width of a block of vectors, a power of 2."""
-    return max(16, 1 << (D - 1).bit_length())
+    return max(16, power_of_2(D))
+
+
+def power_of_2(size: int) -> int:
+    """Return the least power of 2 that is not less, as which Triton counts the numbers of a block."""
+    return 1 << max(0, size - 1).bit_length()
 
 
 def stages_of(cell: PrintedCell) -> list[int]:

@@ -12,7 +12,7 @@ from treemem.engines.choices import ROUNDING, Noise
 from treemem.engines.cuda.choice import runs_kernels
 from treemem.engines.cuda.launcher import launcher
 from treemem.engines.cuda.row_steps import RowStep
-from treemem.engines.printer.triton_layout import WIDEST, block_of
+from treemem.engines.printer.triton_layout import WIDEST, block_of, power_of_2
 from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.parsers.beam_tree.equations import BeamTreeWeights, ChildrenScore
 from treemem.networks.parsers.beam_tree.search import Lineage, Search, SearchStep, counts, keep_ended
@@ -37,8 +37,8 @@ def cuda_search(
     batch."""
     tensors = [leaves, *weights.cell.hidden, *weights.cell.gates, *weights.cell.norm]
     longest, size = leaves.shape[2:]
-    beams = _power(beam_size)
-    fits = beams * max(beams, _power(longest), block_of(size)) <= _NUMBERS and size <= WIDEST
+    beams = power_of_2(beam_size)
+    fits = beams * max(beams, power_of_2(longest), block_of(size)) <= _NUMBERS and size <= WIDEST
     if longest < 2 or not fits or not runs_kernels(tensors):
         return None
     return _Search(leaves, lengths, sizes, weights, beam_size, noise, dropout, starts).run()
@@ -204,7 +204,7 @@ class _Search:
 
 def choice_constants(size: int, longest: int, beams: int, by_children: bool, dtype: torch.dtype) -> dict[str, Any]:
     """Return what is known when the kernel of choices is compiled."""
-    blocks = {"BEAMS": _power(beams), "LONGEST": _power(longest), "H": size, "BLOCK": block_of(size)}
+    blocks = {"BEAMS": power_of_2(beams), "LONGEST": power_of_2(longest), "H": size, "BLOCK": block_of(size)}
     rounding = ROUNDING * torch.finfo(dtype).eps
     return {"BY_CHILDREN": by_children, "MOST": beams, "ROUNDING": rounding, **blocks}
 
@@ -212,8 +212,3 @@ def choice_constants(size: int, longest: int, beams: int, by_children: bool, dty
 def composition_constants(size: int, scored: int) -> dict[str, Any]:
     """Return what is known when the kernel of compositions is compiled; scores read ``scored`` entries of a child."""
     return {"H": size, "BLOCK": block_of(size), "SCORED": scored, "STEP": _CELL.step}
-
-
-def _power(size: int) -> int:
-    """The least power of 2 that is not less."""
-    return 1 << (size - 1).bit_length()

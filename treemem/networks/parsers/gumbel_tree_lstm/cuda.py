@@ -11,7 +11,7 @@ from treemem.engines.choices import ROUNDING, Noise
 from treemem.engines.cuda.choice import runs_kernels
 from treemem.engines.cuda.launcher import launcher
 from treemem.engines.cuda.row_steps import RowStep
-from treemem.engines.printer.triton_layout import WIDEST, block_of
+from treemem.engines.printer.triton_layout import WIDEST, block_of, power_of_2
 from treemem.engines.sequence_lengths import LongestFirst
 from treemem.native.run import NativeRun, Tensors, run_native
 from treemem.networks.parsers.gumbel_tree_lstm.equations import GumbelTreeWeights
@@ -206,7 +206,7 @@ class _Trees(NativeRun):
 def constants(kernel: str, size: int, longest: int, dtype: torch.dtype) -> dict[str, Any]:
     """Return what is known when a kernel of ``kernels.py`` is compiled, for nodes of ``size`` numbers."""
     known: dict[str, Any] = {"H": size, "BLOCK": block_of(size)}
-    nodes = 1 << (longest - 1).bit_length()
+    nodes = power_of_2(longest)
     if kernel == "compose":
         return {**known, "STEP": _CELL.step}
     if kernel == "choose":

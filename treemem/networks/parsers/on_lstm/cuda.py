@@ -11,6 +11,7 @@ from torch.nn import functional
 from treemem.engines.cuda.choice import runs_kernels
 from treemem.engines.cuda.launcher import launcher
 from treemem.engines.cuda.row_steps import RowStep
+from treemem.engines.printer.triton_layout import power_of_2
 from treemem.engines.sequence_lengths import of_step_before
 from treemem.native.run import NativeRun, Tensors, own_gradient
 from treemem.networks.parsers.on_lstm.equations import PRINTED
@@ -37,7 +38,7 @@ class CudaSteps(NativeRun):
     def runs(cls, tensors: Sequence[torch.Tensor], chunk_size: int) -> bool:
         """Return whether kernels take the steps; ``tensors`` are all that they read, the last one by ``h``."""
         masters = tensors[-1].shape[1] // chunk_size
-        return _power(masters) * _power(chunk_size) <= _LARGEST and runs_kernels(tensors)
+        return power_of_2(masters) * power_of_2(chunk_size) <= _LARGEST and runs_kernels(tensors)
 
     def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
         """``h`` and the master gates of all tokens, step after step, and the last ``h`` and ``c`` of each row."""
@@ -86,11 +87,6 @@ class CudaSteps(NativeRun):
 def constants(hidden_size: int, chunk_size: int, kernel: str) -> dict[str, Any]:
     """Return what is known when a kernel, ``step`` or ``step_backward``, is compiled."""
     masters = hidden_size // chunk_size
-    of_blocks = {"MASTERS": _power(masters), "UNITS": _power(chunk_size)}
+    of_blocks = {"MASTERS": power_of_2(masters), "UNITS": power_of_2(chunk_size)}
     steps = {"OF_MASTERS": _MASTERS.kernels[kernel], "OF_UNITS": _UNITS.kernels[kernel]}
     return {"M": masters, "CHUNK": chunk_size, **of_blocks, **steps}
-
-
-def _power(size: int) -> int:
-    """The least power of 2 that is not less."""
-    return 1 << (size - 1).bit_length()

@@ -10,7 +10,7 @@ import torch
 from treemem.engines.cuda.choice import runs_kernels
 from treemem.engines.cuda.launcher import launcher
 from treemem.engines.cuda.row_steps import RowStep
-from treemem.engines.printer.triton_layout import WIDEST, block_of
+from treemem.engines.printer.triton_layout import WIDEST, block_of, power_of_2
 from treemem.native.run import NativeRun, Tensors, own_gradient, run_native
 from treemem.native.second_derivative import graph_is_retained
 from treemem.networks.parsers.ordered_memory.equations import (
@@ -40,7 +40,7 @@ def kernel_steps(problem: Problem, trace: bool) -> PackedSteps | None:
     maps = (weights.input, weights.input_norm, *weights.attention, *weights.cell)
     given = [problem.inputs, *(tensor for affine in maps for tensor in affine)]
     size = len(weights.input.bias)
-    fits = size <= WIDEST and _power(problem.slots) * block_of(size) <= _LARGEST
+    fits = size <= WIDEST and power_of_2(problem.slots) * block_of(size) <= _LARGEST
     if not fits or not runs_kernels(given):
         return None
     projected = project(problem.inputs, weights)
@@ -143,11 +143,6 @@ class _Plan:
 
 def _slice(begin: int, count: int) -> slice:
     return slice(begin, begin + count)
-
-
-def _power(size: int) -> int:
-    """The least power of 2 that is not less."""
-    return 1 << (size - 1).bit_length()
 
 
 class _Run(NativeRun):
@@ -423,7 +418,7 @@ class _Gradients(NamedTuple):
 def attention_constants(step: RowStep, kernel: str, D: int, slots: int, skip: float) -> dict[str, Any]:
     """Return what is known when the kernels of attention are compiled; ``kernel`` is the function of the step."""
     known = {"S": slots, "SKIP": skip, "BELOW_THRESHOLD": BELOW_THRESHOLD, "D": D}
-    return {**known, "SLOTS": _power(slots), "BLOCK": block_of(D), "STEP": step.kernels[kernel]}
+    return {**known, "SLOTS": power_of_2(slots), "BLOCK": block_of(D), "STEP": step.kernels[kernel]}
 
 
 def slot_constants(step: RowStep, kernel: str, D: int, slots: int, skip: float) -> dict[str, Any]:

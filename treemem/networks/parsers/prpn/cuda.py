@@ -13,7 +13,7 @@ from treemem.engines.cuda.choice import runs_kernels
 from treemem.engines.cuda.launcher import launcher
 from treemem.engines.cuda.row_steps import RowStep
 from treemem.engines.printer.driven import DrivenStep
-from treemem.engines.printer.triton_layout import block_of
+from treemem.engines.printer.triton_layout import block_of, power_of_2
 from treemem.native.run import NativeRun, Tensors, own_gradient, run_native
 from treemem.networks.parsers.prpn.equations import ReaderWeights, gated_softmax, reader_step
 
@@ -60,7 +60,7 @@ def cuda_layer(
     size, slots = weights.key.shape[0], gates.shape[2]
     is_small = size < _NARROWEST or not gates.numel()
     large = 5 * weights.key.numel() * weights.key.element_size() > _LARGEST
-    if large or block_of(size) * _power(slots) > _NUMBERS or is_small or not runs_kernels(tensors):
+    if large or block_of(size) * power_of_2(slots) > _NUMBERS or is_small or not runs_kernels(tensors):
         return None
     tensors[5] = hidden_weight if recurrent_mask is None else hidden_weight * recurrent_mask
     (history,) = run_native(_Reading(), *tensors)
@@ -115,14 +115,9 @@ class _Reading(NativeRun):
 def constants(kernel: str, size: int, slots: int) -> dict[str, Any]:
     """Return what is known when a kernel of ``kernels.py`` is compiled."""
     block = block_of(size)
-    sizes = {"H": size, "K": slots, "BLOCK": block, "SLOTS": _power(slots), "TILE": _NUMBERS // block}
+    sizes = {"H": size, "K": slots, "BLOCK": block, "SLOTS": power_of_2(slots), "TILE": _NUMBERS // block}
     steps = {"SOFTMAX": _SOFTMAX.step}
     if kernel == "read":
         return {**sizes, **steps, "STEP": _reader(size).step}
     backward = {"SOFTMAX_BACKWARD": _SOFTMAX.step_backward, "STEP_BACKWARD": _reader(size).step_backward}
     return {**sizes, **steps, **backward}
-
-
-def _power(size: int) -> int:
-    """The least power of 2 that is not less."""
-    return 1 << (size - 1).bit_length()
