@@ -178,6 +178,13 @@ def test_without_gradients_two_states_are_kept(kernels: CountingLauncher) -> Non
     assert kernels.launches == {"forward": 1}
 
 
+def test_no_length_reaches_beyond_the_inputs() -> None:
+    torch.manual_seed(0)
+    cell, inputs = cell_with("none"), torch.randn(2, 2, 3).double()
+    found, expected = (run_cell(cell, inputs, None, torch.tensor([last, 1])) for last in (9, 2))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 def test_one_sequence_begins_empty_and_has_all_steps(kernels: CountingLauncher) -> None:
     torch.manual_seed(0)
     cell, inputs = cell_with("neural stack", 17), torch.randn(1, 3, 3, dtype=torch.float64).requires_grad_()

@@ -23,7 +23,7 @@ def forward(memory, before, after, control, readout, sequence, step, SIZES: tl.c
     S: tl.constexpr = SIZES[0]
     column, place = tl.arange(0, SIZES[1]), tl.arange(0, SIZES[2])
     rows += sequence * most * S
-    count = tl.load(lengths + sequence).to(tl.int32)
+    count = tl.minimum(tl.load(lengths + sequence).to(tl.int32), most)
     query = tl.load(control + column, column < S, 0.0)
     scores = _products(rows, query, count, column, place, S)
     scores = tl.where(place < count, scores, float("-inf"))
@@ -61,7 +61,7 @@ def backward(
     column, place = tl.arange(0, SIZES[1]), tl.arange(0, SIZES[2])
     rows += sequence * most * S
     d_rows = d_memory[0] + sequence * most * S
-    count = tl.load(lengths + sequence).to(tl.int32)
+    count = tl.minimum(tl.load(lengths + sequence).to(tl.int32), most)
     query, d_read = tl.load(control + column, column < S, 0.0), tl.load(d_readout + column, column < S, 0.0)
     weights = tl.load(after + place, place < count, 0.0)
     d = _products(rows, d_read, count, column, place, S) + tl.load(d_after + place, place < count, 0.0)

@@ -113,6 +113,8 @@ def run_in_kernels(
     check_sizes(
         controller, len(inputs), inputs.shape[2], first, weights, memory.control_size if memory else 0, of_memory
     )
+    if memory and memory.read_size != first.read.shape[1]:
+        raise GraphError(f"the cell reads {first.read.shape[1]} numbers of its memory, which gives {memory.read_size}")
     used = weights.input_weight, weights.hidden_weight, weights.control_weight
     size = sum(weight.numel() for weight in used) * inputs.element_size() >> 10
     if size > _LARGEST:

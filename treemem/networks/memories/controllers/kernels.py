@@ -88,7 +88,7 @@ def forward(
     sequence = tl.program_id(0).to(tl.int64)
     length = steps
     if lengths is not None:
-        length = tl.load(lengths + sequence).to(tl.int32)
+        length = tl.maximum(0, tl.minimum(tl.load(lengths + sequence).to(tl.int32), steps))
     rows, kept_blocks, cells, controls, states, _, _, _, _, _ = kept
     rows += sequence * (steps + 1) * ROW
     controls += sequence * steps * C
@@ -193,7 +193,7 @@ def backward(
     sequence = tl.program_id(0).to(tl.int64)
     length = steps
     if lengths is not None:
-        length = tl.load(lengths + sequence).to(tl.int32)
+        length = tl.maximum(0, tl.minimum(tl.load(lengths + sequence).to(tl.int32), steps))
     rows, kept_blocks, cells, controls, states, weight, state_weight, _, control_weight, _ = kept
     rows += sequence * (steps + 1) * ROW
     controls += sequence * steps * C
