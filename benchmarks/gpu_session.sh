@@ -53,8 +53,8 @@ session=(python -m benchmarks.gpu_session)
 part machine 30 "${session[@]}" machine "$out/machine.json"
 part compile 100 "${session[@]}" compile --workloads "${compiled[@]}" "${rehearse[@]}" "${small[@]}"
 part tests 120 python -m pytest "${tests[@]}" -o addopts="-q --import-mode=importlib -p no:cacheprovider" --junitxml="$out/tests.xml"
-part times 140 "${session[@]}" measure --workloads "${workloads[@]}" "${rehearse[@]}" \
-  --ways kernels torch graph peer --json "$out/times.jsonl" --limit 30 --threads 1 "${small[@]}"
+part times 160 "${session[@]}" measure --workloads "${workloads[@]}" "${rehearse[@]}" \
+  --ways kernels graph peer torch --json "$out/times.jsonl" --limit 45 --threads 1 "${small[@]}"
 part training 90 python -m treemem train listops/published --networks "Ordered Memory" --seeds 1111 data.pool=0 \
   data.max_length=100 "${training[@]}" -o "$out/training"
 part cpu 60 "${session[@]}" measure --workloads "${workloads[@]}" --ways cpu --json "$out/cpu.jsonl" --limit 20 --threads 8 \
