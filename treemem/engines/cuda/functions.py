@@ -1,4 +1,4 @@
-"""Functions of a number that Triton does not have."""
+"""Functions that Triton does not have."""
 
 from __future__ import annotations
 
@@ -16,3 +16,12 @@ def hyperbolic_tangent(x):
 def softplus(x):
     """``log(1 + exp(x))``, with torch's threshold."""
     return tl.where(x > 20, x, tl.log(1 + tl.exp(x)))
+
+
+@triton.jit
+def running_sums(x, AXIS: tl.constexpr, REVERSE: tl.constexpr = False):
+    """``tl.cumsum``. A block of one row or column is summed as a vector: Triton 3.6 compiles some such sums only so."""
+    if x.shape[1 - AXIS] == 1:
+        sums = tl.cumsum(tl.reshape(x, [x.shape[0] * x.shape[1]]), 0, reverse=REVERSE)
+        return tl.reshape(sums, [x.shape[0], x.shape[1]])
+    return tl.cumsum(x, AXIS, reverse=REVERSE)

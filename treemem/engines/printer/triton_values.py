@@ -14,10 +14,7 @@ HEAD = """\
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def hyperbolic_tangent(x):
-    return 1 - 2 / (tl.exp(2 * x) + 1)
+from treemem.engines.cuda.functions import hyperbolic_tangent, running_sums
 
 
 @triton.jit
@@ -68,7 +65,7 @@ class Values:
         if node.op == "largest":
             return f'tl.max(tl.where(wide, {operands[0]}, float("-inf")), 1, keep_dims=True)'
         if node.op in ("running sum", "running sum backwards"):
-            return f"tl.cumsum(tl.where(wide, {operands[0]}, 0.0), 1, reverse={node.op.endswith('backwards')})"
+            return f"running_sums(tl.where(wide, {operands[0]}, 0.0), 1, {node.op.endswith('backwards')})"
         if node.op == "power":
             return _power(operands[0], node.operands[1].value)
         expression = OPERATIONS[node.op].triton

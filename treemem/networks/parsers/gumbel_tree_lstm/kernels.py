@@ -9,6 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from treemem.engines.cuda.functions import running_sums
+
 
 @triton.jit
 def _gates_and_cells(pair, gates, children, states, d, wide, H: tl.constexpr):
@@ -234,7 +236,7 @@ def choice_backward(
             of_composed += tl.sum(of_node * composed, 1, keep_dims=True)
             stays += tl.sum(gradient * tl.load(states + left * 2 * H + k, both, 0.0), 1, keep_dims=True)
             moves += tl.sum(gradient * tl.load(states + right * 2 * H + k, both, 0.0), 1, keep_dims=True)
-        d_choice = of_composed - stays + tl.cumsum(stays - moves, 0)
+        d_choice = of_composed - stays + running_sums(stays - moves, 0)
         weight = tl.load(probability + sequence * (longest - step) + i, there, 0.0)
         d_score = weight * (d_choice - tl.sum(weight * d_choice, 0, keep_dims=True)) / tl.load(temperature)
         tl.store(d_scores + pair, tl.load(d_scores + pair, there, 0.0) + d_score, there)

@@ -15,6 +15,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from treemem.engines.cuda.functions import running_sums
+
 _SLOT_NUMBERS = ["size", "below_row", "token", "held", "pair", "slot", "next_row"]
 _STEP_NUMBERS = ["token", "size", "query_row", "front", "first", "held", "pair"]
 _STEP_NUMBERS += ["before_token", "before_held", "before_size", "before_front"]
@@ -196,7 +198,7 @@ def attend(
     score = tl.where(read, score, float("-inf"))
     within = tl.exp(score - tl.max(score, 0, keep_dims=True)) * reach
     pointer = within / tl.maximum(tl.sum(within, 0, keep_dims=True), tl.full([1, 1], 1e-12, T), tl.PropagateNan.ALL)
-    total = tl.cumsum(pointer, 0)
+    total = running_sums(pointer, 0)
     of_slot = (token + row) * S + slot
     tl.store(scores + of_slot, score, slot < S)
     tl.store(pointers + of_slot, pointer, slot < S)
@@ -295,7 +297,7 @@ def attend_backward(
     d_used = tl.where((total < SKIP) & (slot < S - 1), 0.0, d_onward)
     d_total = tl.load(d_cumulative + of_slot, slots, 0.0) - d_used
     d_total += tl.where(slot == S - 1, tl.sum(d_onward, 0, keep_dims=True), 0.0)
-    d_pointer = d_used + tl.cumsum(d_total, 0, reverse=True)
+    d_pointer = d_used + running_sums(d_total, 0, True)
     if d_pointers is not None:
         d_pointer += tl.load(d_pointers + of_slot, slots, 0.0)
     score = tl.load(scores + of_slot, slots, float("-inf"))
