@@ -13,6 +13,12 @@ def hyperbolic_tangent(x):
 
 
 @triton.jit
+def sign(x):
+    """1, -1, or 0; what is not a number stays so."""
+    return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, 0 * x))
+
+
+@triton.jit
 def softplus(x):
     """``log(1 + exp(x))``, with torch's threshold."""
     return tl.where(x > 20, x, tl.log(1 + tl.exp(x)))

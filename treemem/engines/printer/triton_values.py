@@ -14,12 +14,7 @@ HEAD = """\
 import triton
 import triton.language as tl
 
-from treemem.engines.cuda.functions import hyperbolic_tangent, running_sums
-
-
-@triton.jit
-def sign(x):
-    return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, 0 * x))
+from treemem.engines.cuda.functions import hyperbolic_tangent, running_sums, sign
 """
 """What comes before the kernels of a module."""
 
