@@ -35,7 +35,8 @@ def _next(values, left, bottom, rounding, column, SIZE: tl.constexpr):
     do_not_specialize=[
         "step", "beams", "picks", "new_beams", "going_on", "first_group", "next_group", "first_node", "first_pair",
         "num_leaves", "longest",
-    ]
+    ],
+    do_not_specialize_on_alignment=["noise", "candidate_noise", "parents", "places"],
 )  # fmt: skip
 def choose(
     step, beams, picks, new_beams, going_on, first_group, next_group, first_node, first_pair, num_leaves, longest,

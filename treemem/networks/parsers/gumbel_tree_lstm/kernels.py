@@ -103,7 +103,10 @@ def _step_backward(
         tl.store(d_cells + row * 2 * H + H + d, right, wide)
 
 
-@triton.jit(do_not_specialize=["step", "first", "going_on", "num_leaves", "longest"])
+@triton.jit(
+    do_not_specialize=["step", "first", "going_on", "num_leaves", "longest"],
+    do_not_specialize_on_alignment=["nodes", "nodes_after", "pairs", "pairs_after", "noise", "probability"],
+)
 def choose(
     step, first, going_on, lengths, nodes, nodes_after, pairs, pairs_after, children, states, scores, noise,
     probability, places, chosen, compositions, roots, inputs, num_leaves, longest, temperature,
@@ -178,7 +181,10 @@ def choose(
     tl.store(of_pairs + 3 * H, tl.load(states + right * 2 * H + d, wide, 0.0), wide & goes_on)
 
 
-@triton.jit(do_not_specialize=["step", "num_leaves", "longest"])
+@triton.jit(
+    do_not_specialize=["step", "num_leaves", "longest"],
+    do_not_specialize_on_alignment=["nodes", "nodes_after", "pairs", "probability"],
+)
 def choice_backward(
     step, lengths, nodes, nodes_after, pairs, children, states, gates, chosen, probability, of_h, of_c,
     d_states, d_roots, d_compositions, d_scores, d_pairs, d_gates, d_cells, scratch, num_leaves, longest, temperature,

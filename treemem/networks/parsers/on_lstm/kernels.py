@@ -10,7 +10,10 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["going_on"])
+@triton.jit(
+    do_not_specialize=["going_on"],
+    do_not_specialize_on_alignment=["blocks", "before", "gates", "hidden", "cell"],  # rows from any on
+)
 def step(
     blocks, before, gates, hidden, cell, last_hidden, last_cell, going_on,
     M: tl.constexpr, CHUNK: tl.constexpr, MASTERS: tl.constexpr, UNITS: tl.constexpr,
@@ -51,7 +54,7 @@ def step(
     tl.store(last_cell + row * H + unit, c, ends)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["blocks", "before", "gates", "cell", "d_hidden", "d_blocks"])
 def step_backward(
     blocks, before, gates, cell, d_hidden, d_recurrent, d_cell, d_blocks,
     M: tl.constexpr, CHUNK: tl.constexpr, MASTERS: tl.constexpr, UNITS: tl.constexpr,
