@@ -67,6 +67,16 @@ def rate_table(study: Study, records: Records) -> str:
     return markdown_table(lines)
 
 
+def end_rates(study: Study, records: Records) -> str:
+    """Return a sentence about the networks whose own rate is the lowest or the highest tried; "" if there are none."""
+    rates = list(study.variants)
+    at_end = {name: rate for name, rate in own_rates(study, records).items() if rate in (rates[0], rates[-1])}
+    if not at_end:
+        return ""
+    named = ", ".join(f"{name} ({rate.removeprefix('rate ')})" for name, rate in at_end.items())
+    return f"At the end of the rates that were tried, so another rate may be better: {named}."
+
+
 def claim_table(rows: Mapping[str, Records], page: Any) -> str:
     """Return a Markdown table of the claims of the paper: the published figures, ours, and what ours say.
 

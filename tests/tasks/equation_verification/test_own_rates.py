@@ -16,6 +16,7 @@ from treemem.tasks.equation_verification.generation.numeric import KINDS
 from treemem.tasks.equation_verification.own_rates import (
     BEST,
     claim_table,
+    end_rates,
     own_rates,
     rate_table,
     rows_with_own_rates,
@@ -51,6 +52,14 @@ def records(seeds: int = 2, *, without: str = "") -> list[dict[str, Any]]:
         groups = {"train": within, "validation": within, "test": deep, "general_deeper": deep}
         found.append(made_record(run, groups, group="depth"))
     return found
+
+
+def test_networks_whose_rate_is_at_an_end_are_named() -> None:
+    told = end_rates(STUDY, records())
+    assert [name for name in OWN if f"{name} (" in told] == [
+        name for name, rate in OWN.items() if rate in (RATES[0], RATES[3])
+    ]
+    assert end_rates(STUDY, []) == ""
 
 
 def test_each_network_has_the_rate_with_the_best_validation() -> None:
