@@ -20,9 +20,10 @@ from triton.compiler import ASTSource
 from treemem.engines.cuda import kernels as plain_kernels
 from treemem.engines.cuda.launcher import COMPILER_OPTIONS, printed_kernels
 from treemem.engines.cuda.row_steps import RowStep
+from treemem.engines.cuda.run import WIDE_OPTIONS
 from treemem.engines.formulas import kinds_by_arity, printed_formulas
 from treemem.engines.printer.triton import triton_source
-from treemem.engines.printer.triton_layout import kernel_names
+from treemem.engines.printer.triton_layout import WIDEST_FUSED
 from treemem.networks.gated_cell.equations import GatedCellWeights
 from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.memories.controllers.equations import STEPS
@@ -68,7 +69,7 @@ class Resources(NamedTuple):
     shared: int
 
 
-def compiled(kernel: Any, dtype: str, arch: int, num_warps: int, **constants: Any) -> Resources:
+def compiled(kernel: Any, dtype: str, arch: int, options: dict[str, Any], **constants: Any) -> Resources:
     """Compile a kernel for ``sm_{arch}``; ``dtype`` is ``"fp32"`` or ``"fp64"``."""
     names = kernel.arg_names
     constant = {name: constants[name] for name in names if name in constants}
@@ -77,7 +78,7 @@ def compiled(kernel: Any, dtype: str, arch: int, num_warps: int, **constants: An
     aligned = {
         (names.index(name),): [["tt.divisibility", 16]] for name, kind in signature.items() if kind.startswith("*")
     }
-    return assembled(ASTSource(kernel, signature, constant, aligned), arch, {"num_warps": num_warps})
+    return assembled(ASTSource(kernel, signature, constant, aligned), arch, options)
 
 
 def assembled(source: ASTSource, arch: int, options: dict[str, Any]) -> Resources:
@@ -127,7 +128,7 @@ def kernels_of(layer: TreeLayer) -> dict[str, Any]:
     printed = {arity: formula.printed for arity, formula in formulas.items()}
     widths, size = [torch.Size(shape).numel() for shape in states.values()], layer.hidden_size
     module = printed_kernels(triton_source(printed, widths, size))
-    return {name: module[name] for cell in printed.values() for name in kernel_names(cell, size)}
+    return {name: module[name] for name in ("forward", "backward")}
 
 
 Kernels = dict[str, tuple[Any, dict[str, Any]]]
@@ -218,7 +219,7 @@ def case_kernels(name: str, size: int, precision: str) -> Kernels:
         return {kernel: (step.kernels[kernel], constants) for kernel in ("forward", "backward")}
     if name == "plain":
         constants = {"COLUMNS": 32, "DEPTH": 32, "BLOCK": 64, "PRECISION": precision}
-        names = ["products", "input_gradients", "weight_gradients", "segment_sums"]
+        names = ["weight_gradients", "segment_sums"]
         return {kernel: (getattr(plain_kernels, kernel), constants) for kernel in names}
     layer = layers(size)[name]
     unread = {"factors"} | ({"learned", "d_learned"} if name != "TreeCell" else set())
@@ -240,8 +241,8 @@ def main() -> None:
             continue
         kernels = case_kernels(name, int(size), "tf32x3" if dtype == "fp32" else "ieee")
         for kernel, (function, constants) in kernels.items():
-            num_warps = COMPILER_OPTIONS["num_warps"]
-            found[f"{case}:{kernel}"] = compiled(function, dtype, int(arch), num_warps, **constants)
+            options = WIDE_OPTIONS if name in layers(1) and int(size) > WIDEST_FUSED else {}
+            found[f"{case}:{kernel}"] = compiled(function, dtype, int(arch), options, **constants)
     print(json.dumps(found))
 
 

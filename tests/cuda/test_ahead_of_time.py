@@ -36,6 +36,7 @@ TESTS = Path(__file__).parents[1]
         ],
         ["LSTM with a neural stack:64:fp32:90"],
         pytest.param(["Tree-LSTM+stack:60:fp32:90", "Tree-LSTM:60:fp32:80"], marks=pytest.mark.slow),
+        pytest.param(["TreeCell:200:fp32:90", "Tree-LSTM+stack:150:fp32:90"], marks=pytest.mark.slow),
         pytest.param(["PRPN:64:fp32:80", "SPINN:64:fp32:90", "gated step:300:fp32:80"], marks=pytest.mark.slow),
         pytest.param(
             [

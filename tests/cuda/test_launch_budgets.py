@@ -120,9 +120,9 @@ def test_networks_in_torch_stay_within_their_budgets(name: str) -> None:
 
 WORKLOADS = {
     "equations 8-13 batch 1024 shared": 60,
-    "sst hidden 150": 178,
-    "logic tree-rnn hidden 200 shared": 98,
-    "logic tree-cell hidden 200 shared": 152,
+    "sst hidden 150": 98,
+    "logic tree-rnn hidden 200 shared": 58,
+    "logic tree-cell hidden 200 shared": 72,
 }
 """Budgets of the benchmarks' steps, with heads and losses. The equations have 13 levels, and states of 60 numbers."""
 SEQUENCES = {

@@ -149,10 +149,10 @@ def test_rows_with_many_parents_add_up_all_gradients() -> None:
     assert_same(on_device(network, trees, feat), results(network, trees, "autograd", feat), "")
 
 
-@pytest.mark.parametrize("name", ["tree lstm", "tree cell"])
-def test_gradients_with_dropout_are_those_of_the_same_factors(name: str) -> None:
+@pytest.mark.parametrize(("name", "size"), [("tree lstm", 3), ("tree cell", 3), ("tree lstm", 65)])
+def test_gradients_with_dropout_are_those_of_the_same_factors(name: str, size: int) -> None:
     """The derivative along a direction is the difference of losses, with equal seeds."""
-    network, step = make(name, dropout=0.4), 1e-6
+    network, step = make(name, hidden_size=size, dropout=0.4), 1e-6
     direction = [torch.randn_like(parameter) for parameter in network.parameters()]
 
     def loss(shift: float) -> Tensor:
@@ -233,13 +233,15 @@ def test_a_retained_graph_gives_the_same_gradients_again_and_none_of_second_orde
 
 
 @pytest.mark.parametrize("name", ["tree cell", "stack rnn no-op"])
-def test_wide_states_take_kernels_of_their_own_for_products(name: str) -> None:
+def test_wide_states_that_go_through_memory_give_the_same_gradients(name: str) -> None:
     network = make(name, hidden_size=65)
     assert_same(on_device(network, batch()), results(network, batch(), "autograd"), name)
 
 
 def test_wide_states_with_features_give_the_same_gradients() -> None:
-    network, trees = make("child sum", hidden_size=66, input_size=2, node_features=True), batch(share=False)
+    more_rows_than_a_block = Forest.from_trees(["(add (f x) (add x y))", *["(add x y)"] * 9])
+    network = make("child sum", hidden_size=66, input_size=2, node_features=True)
+    trees = batch(more_rows_than_a_block, share=False)
     feat = torch.randn(trees.num_nodes, 2, dtype=torch.float64)
     assert_same(on_device(network, trees, feat), results(network, trees, "autograd", feat), "")
 

@@ -47,68 +47,46 @@ def weight_gradients(
         tl.store(d_weights + bias + output, of_bias, output < outputs)
 
 
-@triton.jit(do_not_specialize=["first"])
-def products(first, jobs, inputs, weights, results, BLOCK: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr):
-    """Results of products, ``W x + b`` of each row; each program computes a block.
+@triton.jit
+def multiply(inputs, weight, bias, results, rows, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr):
+    """Results of a product, ``W x + b`` of each row, by one program.
 
     Args:
-        first: the job of the first program.
-        jobs: as of :func:`weight_gradients`; of the blocks the one of results counts.
-        inputs: numbers of rows.
-        weights: with biases.
-        results: gets the numbers of rows.
+        inputs: ``[rows, WIDTH]``.
+        weight, bias: ``[OUTPUTS, WIDTH]`` and ``[OUTPUTS]``.
+        results: gets ``[rows, OUTPUTS]``.
     """
     T: tl.constexpr = results.dtype.element_ty
-    job = jobs + (first + tl.program_id(0)) * 9
-    product, source, rows = tl.load(job), tl.load(job + 1), tl.load(job + 2)
-    outputs, width, weight, bias = tl.load(job + 3), tl.load(job + 4), tl.load(job + 5), tl.load(job + 6)
-    output = tl.load(job + 7) * BLOCK + tl.arange(0, BLOCK)
-    row = tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK, BLOCK], T) + tl.load(weights + bias + output, output < outputs, 0.0)[None, :]
-    for begin in range(0, width, DEPTH):
-        column = begin + tl.arange(0, DEPTH)
-        value = tl.load(
-            inputs + source + row[:, None] * width + column[None, :],
-            (row < rows)[:, None] & (column < width)[None, :],
-            0.0,
-        )
-        factor = tl.load(
-            weights + weight + output[None, :] * width + column[:, None],
-            (output < outputs)[None, :] & (column < width)[:, None],
-            0.0,
-        )
-        total = tl.dot(value, factor, total, input_precision=PRECISION, out_dtype=T)
-    target = results + product + row[:, None] * outputs + output[None, :]
-    tl.store(target, total, (row < rows)[:, None] & (output < outputs)[None, :])
+    for first in range(0, rows, 16):
+        row = first + tl.arange(0, 16)[:, None]
+        for of_block in range(0, OUTPUTS, 64):
+            output = of_block + tl.arange(0, 64)[None, :]
+            total = tl.zeros([16, 64], T) + tl.load(bias + output, output < OUTPUTS, 0.0)
+            for begin in range(0, WIDTH, 32):
+                source, column = begin + tl.arange(0, 32)[None, :], begin + tl.arange(0, 32)[:, None]
+                value = tl.load(inputs + row * WIDTH + source, (row < rows) & (source < WIDTH), 0.0)
+                factor = tl.load(weight + output * WIDTH + column, (output < OUTPUTS) & (column < WIDTH), 0.0)
+                total = tl.dot(value, factor, total, input_precision=PRECISION, out_dtype=T)
+            tl.store(results + row * OUTPUTS + output, total, (row < rows) & (output < OUTPUTS))
 
 
-@triton.jit(do_not_specialize=["first"])
-def input_gradients(
-    first, jobs, d_products, weights, d_inputs, BLOCK: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr
+@triton.jit
+def multiply_backward(
+    d_results, weight, d_inputs, rows, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """Gradients of what products multiply; arguments are those of :func:`products`, with the blocks of inputs."""
+    """Gradients of the inputs of :func:`multiply`, from those of its results."""
     T: tl.constexpr = d_inputs.dtype.element_ty
-    job = jobs + (first + tl.program_id(0)) * 9
-    product, source, rows = tl.load(job), tl.load(job + 1), tl.load(job + 2)
-    outputs, width, weight = tl.load(job + 3), tl.load(job + 4), tl.load(job + 5)
-    column = tl.load(job + 8) * BLOCK + tl.arange(0, BLOCK)
-    row = tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK, BLOCK], T)
-    for begin in range(0, outputs, DEPTH):
-        output = begin + tl.arange(0, DEPTH)
-        gradient = tl.load(
-            d_products + product + row[:, None] * outputs + output[None, :],
-            (row < rows)[:, None] & (output < outputs)[None, :],
-            0.0,
-        )
-        factor = tl.load(
-            weights + weight + output[:, None] * width + column[None, :],
-            (output < outputs)[:, None] & (column < width)[None, :],
-            0.0,
-        )
-        total = tl.dot(gradient, factor, total, input_precision=PRECISION, out_dtype=T)
-    target = d_inputs + source + row[:, None] * width + column[None, :]
-    tl.store(target, total, (row < rows)[:, None] & (column < width)[None, :])
+    for first in range(0, rows, 16):
+        row = first + tl.arange(0, 16)[:, None]
+        for of_block in range(0, WIDTH, 64):
+            column = of_block + tl.arange(0, 64)[None, :]
+            total = tl.zeros([16, 64], T)
+            for begin in range(0, OUTPUTS, 32):
+                source, output = begin + tl.arange(0, 32)[None, :], begin + tl.arange(0, 32)[:, None]
+                value = tl.load(d_results + row * OUTPUTS + source, (row < rows) & (source < OUTPUTS), 0.0)
+                factor = tl.load(weight + output * WIDTH + column, (output < OUTPUTS) & (column < WIDTH), 0.0)
+                total = tl.dot(value, factor, total, input_precision=PRECISION, out_dtype=T)
+            tl.store(d_inputs + row * WIDTH + column, total, (row < rows) & (column < WIDTH))
 
 
 @triton.jit

@@ -17,8 +17,6 @@ from treemem.schedule.schedule import Schedule
 Integers = NDArray[np.int64]
 COLUMNS = 32
 """Width and height of the part of a weight's gradient that a program computes."""
-BLOCK = 64
-"""Rows and columns of a product that a program computes."""
 _FEWEST_ROWS = 1024  # that a program adds up for the gradient of a weight
 _MOST_PARTS = 8  # into which these sums are cut
 _FEWEST_EDGES = 32  # that a program adds up for the gradient of a leaf
@@ -32,7 +30,6 @@ class ProductLayout(NamedTuple):
         outputs, inputs: numbers of such a row.
         sets: which set of weights each kind uses, ``(kind, set)``; None if all use the first.
         weight, bias: where the weights and biases of the sets begin among all weights.
-        stage: products of a stage run together, after those of earlier stages.
     """
 
     copies: int
@@ -41,7 +38,6 @@ class ProductLayout(NamedTuple):
     sets: tuple[tuple[int, int], ...] | None
     weight: int
     bias: int
-    stage: int
 
     def set_of(self, kind: Integers) -> Integers:
         """The set of each kind."""
@@ -59,26 +55,12 @@ class Layout(NamedTuple):
         factors: how many factors of dropouts a row has, by arity.
         num_weights: how many numbers all weights have.
         rows_of_tile: how many rows a tile has.
-        multiplies: whether kernels of their own multiply.
     """
 
     products: tuple[tuple[int, tuple[ProductLayout, ...]], ...]
     factors: tuple[tuple[int, int], ...]
     num_weights: int
     rows_of_tile: int
-    multiplies: bool
-
-
-class Jobs(NamedTuple):
-    """What the programs of a product do, level by level.
-
-    Attributes:
-        table: int64 ``[jobs, 9]``; see :mod:`treemem.engines.cuda.kernels`.
-        levels: the first job, and the number of jobs, of each stage of each level: ``levels[level][stage]``.
-    """
-
-    table: torch.Tensor
-    levels: list[list[tuple[int, int]]]
 
 
 class Plan(NamedTuple):
@@ -94,8 +76,6 @@ class Plan(NamedTuple):
         parent_begin, parent_edge: the edges to the parents of a row, int64 ``[rows + 1]`` and ``[edges]``.
         part_begin: the edges to the parents of leaves in parts, int64 ``[parts + 1]``; None: a leaf has one part.
         leaf_begin: the parts of each leaf, int64 ``[leaf rows + 1]``.
-        products, d_inputs: what computes the results of products, and the gradients of their inputs; None if the
-            kernels of the levels do.
     """
 
     levels: list[tuple[int, int]]
@@ -109,8 +89,6 @@ class Plan(NamedTuple):
     parent_edge: torch.Tensor
     part_begin: torch.Tensor | None
     leaf_begin: torch.Tensor
-    products: Jobs | None
-    d_inputs: Jobs | None
 
 
 _known: WeakKeyDictionary[Schedule, dict[Hashable, Plan]] = WeakKeyDictionary()
@@ -185,19 +163,12 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
     parents = (_parents if schedule.is_known_to_host else _parents_there)(schedule, tiles)
     if schedule.is_known_to_host:
         tiles[:, 4] = parents.most
-    level = np.repeat(np.arange(len(of_levels)), of_levels)
-    of_products = _product_jobs(segments, level, layout, results, inputs) if layout.multiplies else []
-    arrays = [tiles, jobs, *(table for table, _ in of_products)]
-    tables = [
-        *map(torch.from_numpy, arrays),
-        *parents[1:4],
-        *([] if parents.part_begin is None else [parents.part_begin]),
-    ]
+    tables = [torch.from_numpy(tiles), torch.from_numpy(jobs), *parents[1:4]]
+    tables += [] if parents.part_begin is None else [parents.part_begin]
     moved = to_device_together(tables, schedule.device)
-    parent_begin, parent_edge, leaf_begin, *part_begin = moved[len(arrays) :]
+    parent_begin, parent_edge, leaf_begin, *part_begin = moved[2:]
     if not schedule.is_known_to_host:
         moved[0][:, 4] = parents.most
-    of_results, of_inputs = (Jobs(moved[2 + at], of_products[at][1]) if of_products else None for at in (0, 1))
     return Plan(
         levels=list(zip(_starts(tiles_of_level).tolist(), tiles_of_level.tolist(), strict=True)),
         rows=rows,
@@ -210,8 +181,6 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
         parent_edge=parent_edge,
         part_begin=part_begin[0] if part_begin else None,
         leaf_begin=leaf_begin,
-        products=of_results,
-        d_inputs=of_inputs,
     )
 
 
@@ -308,56 +277,6 @@ def _jobs(segments: _Segments, layout: Layout, results: Begins, inputs: Begins) 
     block = np.arange(len(jobs)) - np.repeat(_starts(across * down), across * down)
     down = np.repeat(down, across * down)
     return np.column_stack([jobs, block // down, block % down]), int(part.max(initial=0)) + 1
-
-
-def _product_jobs(
-    segments: _Segments, level: Integers, layout: Layout, results: Begins, inputs: Begins
-) -> list[tuple[Integers, list[list[tuple[int, int]]]]]:
-    """The jobs that compute the results of products, and those that compute the gradients of their inputs.
-
-    Args:
-        segments: of inner rows.
-        level: of each segment, from 0.
-        layout, results, inputs: where products are.
-    """
-    blocks = [np.zeros((0, 9), np.int64)]  # level, stage, and the first seven fields of a job
-    for arity, products in layout.products:
-        at = np.flatnonzero(segments.arity == arity)
-        for number, product in enumerate(products):
-            rows = (segments.end - segments.begin)[at] * product.copies
-            parts = -(-rows // BLOCK)
-            segment = np.repeat(np.arange(len(at)), parts)
-            skipped = (np.arange(len(segment)) - np.repeat(_starts(parts), parts)) * BLOCK
-            row, used = (
-                segments.place[at][segment] * product.copies + skipped,
-                product.set_of(segments.kind[at][segment]),
-            )
-            fields = [
-                level[at][segment],
-                np.full(len(row), product.stage),
-                results[arity, number] + row * product.outputs,
-                inputs[arity, number] + row * product.inputs,
-                np.minimum(rows[segment] - skipped, BLOCK),
-                np.full(len(row), product.outputs),
-                np.full(len(row), product.inputs),
-                product.weight + used * product.outputs * product.inputs,
-                product.bias + used * product.outputs,
-            ]
-            blocks.append(np.stack(fields, 1))
-    table = np.concatenate(blocks)
-    table = table[np.lexsort((table[:, 1], table[:, 0]))]
-    made = []
-    for width in (table[:, 5], table[:, 6]):
-        columns = -(-width // BLOCK)
-        jobs = np.repeat(table, columns, axis=0)
-        block = np.arange(len(jobs)) - np.repeat(_starts(columns), columns)
-        most = int(table[:, 1].max(initial=-1)) + 1
-        num_levels = int(level.max()) + 1
-        counts = np.bincount(jobs[:, 0] * most + jobs[:, 1], minlength=most * num_levels)
-        pairs = np.stack([_starts(counts), counts], 1).reshape(num_levels, most, 2)
-        of_levels = [[(int(first), int(count)) for first, count in of_level] for of_level in pairs]
-        made.append((np.column_stack([jobs[:, 2:], block, block]), of_levels))
-    return made
 
 
 def _numbers_within(keys: Integers) -> Integers:

@@ -12,7 +12,7 @@ import torch
 
 from treemem.engines.cell import Cell, Features, State, feature_rows, leaf_states
 from treemem.engines.cuda.launcher import launcher, printed_kernels, product_precision
-from treemem.engines.cuda.plan import BLOCK, COLUMNS, Jobs, Layout, Plan, ProductLayout, plan_of
+from treemem.engines.cuda.plan import COLUMNS, Layout, Plan, ProductLayout, plan_of
 from treemem.engines.formulas import (
     Formula,
     Weights,
@@ -26,18 +26,18 @@ from treemem.engines.level_library import NotNative
 from treemem.engines.printer.compiled_formula import PrintedCell, parameter_of
 from treemem.engines.printer.symbolic import StepError
 from treemem.engines.printer.triton import triton_source
-from treemem.engines.printer.triton_layout import WIDEST, WIDEST_FUSED, block_of, rows_of_tile, stages_of
+from treemem.engines.printer.triton_layout import WIDEST, WIDEST_FUSED, block_of, rows_of_tile
 from treemem.native.run import NativeRun, Tensors
 from treemem.native.run import run_native as run_under_autograd
 from treemem.schedule.schedule import Schedule
 
+WIDE_OPTIONS = {"maxnreg": 255}
+"""Options of the compiler if states are wide; by itself the assembler uses fewer registers than it may, and spills."""
 _MOST_CHILDREN = 16  # of a node; a kernel is compiled for each number of children
 
 
 def run_cuda(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_inputs: Features) -> State:
     """The states of all rows, level by level, in Triton kernels that are compiled at first use.
-
-    States of up to 64 numbers take one launch a level; wider ones three, unless products read other products.
 
     Args:
         cell: a cell whose step can be printed.
@@ -77,7 +77,7 @@ def run_cuda(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_in
     learned = torch.cat([parameter_of(module, name).flatten() for name in names]) if names else None
     tensors = _Tensors(flat, learned, features, list(leaves.values()))
     _check([tensor for tensor in tensors.flat() if tensor is not None])
-    run = _Run(printed, text, schedule, _layout(formulas, weights, D), widths)
+    run = _Run(printed, text, schedule, _layout(formulas, weights, D), widths, D > WIDEST_FUSED)
     run.train = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors.flat())
     return dict(zip(leaves, run_under_autograd(run, *tensors.flat()), strict=True))
 
@@ -102,14 +102,13 @@ def _layout(formulas: Mapping[int, Formula], weights: Weights, D: int) -> Layout
     products = []
     for arity, formula in formulas.items():
         of_arity = []
-        of_formula = zip(formula.printed.products, formula.weights, stages_of(formula.printed), strict=True)
-        for product, (key, sets), stage in of_formula:
+        for product, (key, sets) in zip(formula.printed.products, formula.weights, strict=True):
             _, outputs, inputs = weights[key][0].shape
             pairs = None if sets is None else tuple(sets.items())
-            of_arity.append(ProductLayout(product.copies, outputs, inputs, pairs, *begins[key], stage))
+            of_arity.append(ProductLayout(product.copies, outputs, inputs, pairs, *begins[key]))
         products.append((arity, tuple(of_arity)))
     factors = tuple((arity, _num_factors(formula.printed)) for arity, formula in formulas.items())
-    return Layout(tuple(products), factors, total, rows_of_tile(D), D > WIDEST_FUSED)
+    return Layout(tuple(products), factors, total, rows_of_tile(D))
 
 
 def _num_factors(printed: PrintedCell) -> int:
@@ -141,6 +140,7 @@ class _Run(NativeRun):
         schedule: the rows.
         layout: of the rows.
         widths: of the states.
+        is_wide: whether a product leaves its results in memory for the step.
 
     Attributes:
         train: whether there will be a backward pass.
@@ -155,8 +155,9 @@ class _Run(NativeRun):
         schedule: Schedule,
         layout: Layout,
         widths: tuple[int, ...],
+        is_wide: bool,
     ) -> None:
-        self.train = False
+        self.train, self._is_wide = False, is_wide
         self._printed, self._kernels, self._layout, self._widths = printed, printed_kernels(text), layout, widths
         self._plan: Plan = plan_of(schedule, layout)
         self._child, self._num_rows = schedule.child, schedule.num_rows
@@ -170,19 +171,13 @@ class _Run(NativeRun):
             state[: len(leaf)] = leaf
             states.append(state)
         weights, products, inputs = tensors.weights, None, None
-        if self.train or plan.products:
+        if self.train or self._is_wide:
             products, inputs = weights.new_empty(plan.num_products), weights.new_empty(plan.num_inputs)
         factors = self._factors(weights)
         common = plan.tiles, self._child, weights, tensors.learned, factors, tensors.features
         arguments = *common, products, inputs, *states
-        for level, tiles in enumerate(plan.levels):
-            if plan.products is None:
-                self._launch("forward", tiles, *arguments)
-                continue
-            for stage in range(len(plan.products.levels[level])):
-                self._launch(f"gather{stage}", tiles, *arguments)
-                self._multiply("products", plan.products, level, stage, inputs, weights, products)
-            self._launch("step", tiles, *arguments)
+        for tiles in plan.levels:
+            self._launch("forward", tiles, *arguments)
         return states, [*flat, *states, factors, products, inputs] if self.train else []
 
     def backward(self, kept: Any, incoming: Tensors, wanted: Sequence[bool]) -> Tensors:
@@ -193,8 +188,8 @@ class _Run(NativeRun):
         dtype = products.dtype
         outside = [None if gradient is None else gradient.to(dtype).contiguous() for gradient in incoming]
         learned = tensors.learned
-        d_products = torch.empty_like(products) if wants.weights or plan.d_inputs else None
-        d_inputs = torch.empty_like(inputs) if plan.d_inputs else None
+        d_products = torch.empty_like(products) if wants.weights or self._is_wide else None
+        d_inputs = torch.empty_like(inputs) if self._is_wide else None
         d_learned = learned.new_zeros(len(plan.tiles), len(learned)) if wants.learned else None
         d_features = torch.empty_like(tensors.features) if wants.features else None
         d_edges = products.new_empty(len(self._child), sum(self._widths))
@@ -202,14 +197,8 @@ class _Run(NativeRun):
         parents = plan.parent_begin, plan.parent_edge
         gradients = d_products, d_inputs, d_learned, d_features, d_edges
         arguments = *common, *parents, *gradients, *states, *outside
-        for level, tiles in reversed([*enumerate(plan.levels)]):
-            if plan.d_inputs is None:
-                self._launch("backward", tiles, *arguments)
-                continue
-            self._launch("step_backward", tiles, *arguments)
-            for stage in reversed(range(len(plan.d_inputs.levels[level]))):
-                self._multiply("input_gradients", plan.d_inputs, level, stage, d_products, tensors.weights, d_inputs)
-                self._launch(f"spread{stage}", tiles, *arguments)
+        for tiles in reversed(plan.levels):
+            self._launch("backward", tiles, *arguments)
         d_leaves = [
             self._leaf_gradient(at, leaf, gradient, d_edges) if is_wanted else None
             for at, (leaf, gradient, is_wanted) in enumerate(zip(tensors.leaves, outside, wants.leaves, strict=True))
@@ -219,16 +208,8 @@ class _Run(NativeRun):
 
     def _launch(self, kernel: str, tiles: tuple[int, int], *arguments: Any) -> None:
         first, count = tiles
-        precision = product_precision(arguments[2].dtype)
-        launcher().launch(self._kernels[kernel], (count,), first, *arguments, PRECISION=precision)
-
-    @staticmethod
-    def _multiply(kernel: str, jobs: Jobs, level: int, stage: int, *tensors: Any) -> None:
-        from treemem.engines.cuda import kernels
-
-        (first, count), precision = jobs.levels[level][stage], product_precision(tensors[0].dtype)
-        options = {"BLOCK": BLOCK, "DEPTH": 32, "PRECISION": precision}
-        launcher().launch(getattr(kernels, kernel), (count,), first, jobs.table, *tensors, **options)
+        precision, options = product_precision(arguments[2].dtype), WIDE_OPTIONS if self._is_wide else {}
+        launcher().launch(self._kernels[kernel], (count,), first, *arguments, PRECISION=precision, **options)
 
     def _factors(self, like: torch.Tensor) -> torch.Tensor | None:
         """The factors of dropouts, which are drawn once in a run, for the rows of each arity."""

@@ -1,8 +1,9 @@
 """Programs as Triton kernels: all rows of a level, forwards and backwards.
 
 A program of a kernel takes a tile of rows of one arity and kind. It gathers what the products multiply, multiplies, and
-takes the step; if vectors are too wide for the registers, each of the three is a kernel. The backward kernel pulls the
-gradients of its rows from the edges to their parents, so no two programs write to one place, in any order.
+takes the step; if vectors are too wide for the registers, each of the three leaves its results to the next in memory.
+The backward kernel pulls the gradients of its rows from the edges to their parents, so no two programs write to one
+place, in any order.
 """
 
 from __future__ import annotations
@@ -24,25 +25,21 @@ from treemem.engines.printer.triton_layout import (
     Rows,
     block_of,
     kept_place,
-    kernel_names,
     name_of,
     num_fields,
     num_learned,
     owners_of,
     place_in,
     rows_of_tile,
-    stages_of,
 )
 from treemem.engines.printer.triton_values import HEAD, Values
 
+BARRIER = "tl.debug_barrier()"
+"""What a program has stored, all its threads may read afterwards."""
+
 
 def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D: int) -> str:
-    """Return a module with the kernels of a level.
-
-    Up to ``WIDEST_FUSED`` they are ``forward`` and ``backward``. Above, other kernels multiply: ``gather0`` makes the
-    inputs of products that read no others, ``gather1`` those of products that read these, and so on; ``step`` takes the
-    step from the results. ``step_backward`` leaves the gradients of the results, and ``spread0`` adds those of the
-    inputs to what ``gather0`` made them of.
+    """Return a module with the kernels of a level, ``forward`` and ``backward``.
 
     Args:
         formulas: of the rows, by arity.
@@ -55,21 +52,17 @@ def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D:
     states = [f"state{at}" for at in range(len(widths))]
     forward = [*COMMON, "inputs", *states]
     backward = [*COMMON, *BACKWARD, *states, *(f"d_{state}" for state in states)]
-    lines = HEAD.splitlines()
+    lines = [*HEAD.splitlines(), "from treemem.engines.cuda.kernels import multiply, multiply_backward"]
     calls: dict[str, list[str]] = {}
     first, total = 0, sum(map(num_learned, formulas.values()))
     for arity, cell in formulas.items():
-        for name in kernel_names(cell, D):
+        for name in ("forward", "backward"):
             body = _Tile(cell, widths, D, first, total).kernel(name)
-            names = ", ".join(forward if name in ("forward", "step") or name.startswith("gather") else backward)
+            names = ", ".join(forward if name == "forward" else backward)
             lines += ["", "", "@triton.jit", f"def {name}_{arity}(tile, {names}, PRECISION: tl.constexpr):"]
             lines += [f"    {line}" for line in body]
-            head = [
-                "",
-                "",
-                '@triton.jit(do_not_specialize=["first"])',
-                f"def {name}({names}, PRECISION: tl.constexpr):",
-            ]
+            head = ["", "", '@triton.jit(do_not_specialize=["first"])']
+            head += [f"def {name}({names}, PRECISION: tl.constexpr):"]
             head += [
                 f"    tile = tiles + (first + tl.program_id(0)) * {num_fields(formulas)}",
                 "    arity = tl.load(tile)",
@@ -93,7 +86,7 @@ class _Tile:
     """
 
     def __init__(self, cell: PrintedCell, widths: Sequence[int], D: int, first_learned: int, num_learned: int) -> None:
-        self._step, self._gathers, self._stages = cell.step, cell.gathers, stages_of(cell)
+        self._step, self._gathers = cell.step, cell.gathers
         self._shape = cell.step.shape
         self._widths, self._D, self._block, self._rows = widths, D, block_of(D), rows_of_tile(D)
         self._first_learned, self._num_learned = first_learned, num_learned
@@ -117,8 +110,7 @@ class _Tile:
 
     def kernel(self, name: str) -> list[str]:
         """Return the lines of a kernel; see :func:`triton_source`."""
-        method, stage = name.rstrip("0123456789"), name.lstrip("abcdefghijklmnopqrstuvwxyz_")
-        getattr(self, f"_print_{method}")(*map(int, stage.split()))
+        getattr(self, f"_print_{name}" if self._D <= WIDEST_FUSED else f"_print_wide_{name}")()
         return self._lines
 
     def _print_forward(self) -> None:
@@ -133,25 +125,27 @@ class _Tile:
         self._store_if("products", kept)
         self._store_states(known)
 
-    def _of_stage(self, stage: int) -> list[int]:
-        """The products of a stage."""
-        return [at for at, of_product in enumerate(self._stages) if of_product == stage]
-
-    def _print_gather(self, stage: int) -> None:
-        for at in self._of_stage(stage):
+    def _print_wide_forward(self) -> None:
+        for at, (inputs, outputs) in enumerate(zip(self._inputs, self._outputs, strict=True)):
             values = self._values(f"v{at}_", {})
-            for copy, row in enumerate(self._inputs[at].parts):
+            for copy, row in enumerate(inputs.parts):
                 for part in row:
                     value = values.of(self._gathers[at].forward[part.place])
                     self._store(place_in(self._input_row("inputs", at, copy), part), part.place, value)
+            memory = f"inputs + input{at}, weights + weight{at}, weights + bias{at}, products + product{at}"
+            sizes = f"count * {len(inputs.parts)}, {outputs.width}, {inputs.width}"
+            self._lines += [BARRIER, f"multiply({memory}, {sizes}, PRECISION)", BARRIER]
+        self._print_step()
 
     def _print_step(self) -> None:
         known: dict[Place, str] = {}
+        for place in self._step.kept:
+            known[place] = name_of(place)
+            self._lines.append(f"{known[place]} = tl.load({self._address(place)}, {owners_of(place)}, 0.0)")
+        self._lines += [BARRIER] if known else []  # all threads have read what is stored over
         for place, node in self._step.kept.items():
-            name = known[place] = name_of(place)
-            kept = known[kept_place(place)] = f"kept_{name}"
-            self._lines.append(f"{name} = tl.load({self._address(place)}, {owners_of(place)}, 0.0)")
-            self._lines.append(f"{kept} = {OPERATIONS[node.op].triton}".format(name))
+            kept = known[kept_place(place)] = f"kept_{known[place]}"
+            self._lines.append(f"{kept} = {OPERATIONS[node.op].triton}".format(known[place]))
             self._store(self._address(place), place, kept)
         self._store_states(known)
 
@@ -160,27 +154,30 @@ class _Tile:
         for place, node in self._step.forward.items():
             self._store(self._address(place), place, values.of(node))
 
-    def _print_step_backward(self) -> None:
+    def _print_wide_backward(self) -> None:
         totals = self._step_gradients()
         for rows in self._outputs:
             for part in (part for row in rows.parts for part in row):
                 place = part.place._replace(base=f"d_{part.place.base}")
                 self._store(self._gradient_address(place), place, totals.get(place, "0.0"))
         self._store_gradients(totals)
+        for at, (inputs, outputs) in reversed([*enumerate(zip(self._inputs, self._outputs, strict=True))]):
+            memory = f"d_products + product{at}, weights + weight{at}, d_inputs + input{at}"
+            sizes = f"count * {len(inputs.parts)}, {outputs.width}, {inputs.width}"
+            self._lines += [BARRIER, f"multiply_backward({memory}, {sizes}, PRECISION)", BARRIER]
+            self._spread(at)
 
-    def _print_spread(self, stage: int) -> None:
-        totals: dict[Place, str] = {}
-        for at in self._of_stage(stage):
-            values = self._values(f"v{at}_", self._loaded_d_inputs(at))
-            for place, node in self._gathers[at].backward.items():
-                self._add(totals, place, values, node)
+    def _spread(self, at: int) -> None:
+        """Add the gradients of a product's inputs to those of what they are made of."""
+        values, totals = self._values(f"v{at}_", self._loaded_d_inputs(at)), dict[Place, str]()
+        for place, node in self._gathers[at].backward.items():
+            self._add(totals, place, values, node)
         for place, total in totals.items():
             if place.base == "d_learned":
                 continue
             pointer = self._gradient_address(place)
-            self._lines.append(f"{total} += tl.load({pointer}, {owners_of(place)}, 0.0)")
             memory = "d_features" if place.base == "d_features" else "d_edges"  # all others are always there
-            self._store_if(memory, [(pointer, place, total)])
+            self._store_if(memory, [(pointer, place, f"{total} + tl.load({pointer}, {owners_of(place)}, 0.0)")])
         self._store_learned(totals, adds=True)
 
     def _loaded_d_inputs(self, at: int) -> dict[Place, str]:

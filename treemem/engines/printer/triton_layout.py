@@ -1,4 +1,4 @@
-"""What a Triton kernel of a cell finds where: fields of its tables, parts of rows, stages of products."""
+"""What a Triton kernel of a cell finds where: fields of its tables, and parts of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treemem.engines.printer.compiled_formula import PrintedCell
-from treemem.engines.printer.program import Place, bases_read
+from treemem.engines.printer.program import Place
 
 WIDEST_FUSED = 64
 """Width of a vector up to which the values of a tile, and the blocks of weights, fit into registers."""
@@ -88,23 +88,6 @@ def block_of(D: int) -> int:
 def power_of_2(size: int) -> int:
     """Return the least power of 2 that is not less, as which Triton counts the numbers of a block."""
     return 1 << max(0, size - 1).bit_length()
-
-
-def stages_of(cell: PrintedCell) -> list[int]:
-    """Return the stage of each product: one later than those of the products that its inputs are made of, or 0."""
-    stages: list[int] = []
-    for gather in cell.gathers:
-        read = bases_read(gather.forward.values())
-        stages.append(max((stage + 1 for at, stage in enumerate(stages) if f"product{at}" in read), default=0))
-    return stages
-
-
-def kernel_names(cell: PrintedCell, D: int) -> list[str]:
-    """Return the names of the kernels of a level, for rows that compute this."""
-    if D <= WIDEST_FUSED:
-        return ["forward", "backward"]
-    stages = sorted({*stages_of(cell)})
-    return [*(f"gather{at}" for at in stages), "step", "step_backward", *(f"spread{at}" for at in stages)]
 
 
 def place_in(row: str, part: Part) -> str:
