@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from treemem.engines.level_library import NotNative
-from treemem.networks.memories.controllers.cuda import KernelMemory, Placed, power_of_2
+from treemem.engines.printer.triton_layout import power_of_2
+from treemem.networks.memories.controllers.cuda import KernelMemory, Placed
 
 _MOST_ROWS = 4096
 _WIDEST = 1024

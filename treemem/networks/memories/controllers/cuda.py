@@ -164,11 +164,6 @@ def _run(
     return run_native(_Run(controller, memory, lengths, tensors), *tensors)
 
 
-def power_of_2(number: int) -> int:
-    """Return the next power of 2, at least 1: the size of a block of so many numbers."""
-    return 1 << max(0, number - 1).bit_length()
-
-
 class _Room(NamedTuple):
     """What a sequence has in a tensor that changes.
 

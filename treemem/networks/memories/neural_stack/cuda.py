@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treemem.engines.level_library import NotNative
-from treemem.networks.memories.controllers.cuda import KernelMemory, Placed, power_of_2
+from treemem.engines.printer.triton_layout import power_of_2
+from treemem.networks.memories.controllers.cuda import KernelMemory, Placed
 from treemem.networks.memories.neural_stack.equations import End, StrengthState
 
 _MOST_PLACES = 8192

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from treemem.engines.level_library import NotNative
-from treemem.networks.memories.controllers.cuda import KernelMemory, Placed, power_of_2
+from treemem.engines.printer.triton_layout import power_of_2
+from treemem.networks.memories.controllers.cuda import KernelMemory, Placed
 from treemem.networks.memories.registers.native import RegisterForm
 
 _LARGEST = 8192
