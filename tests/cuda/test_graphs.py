@@ -20,6 +20,7 @@ from treemem.device_copy import to_device
 from treemem.networks import every_network
 from treemem.nn import LSTM, OrderedMemory, Transformer, TreeRNN
 from treemem.ops import CapturedStep, cuda_kernels
+from treemem.schedule import padded
 
 LONGEST = 5
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
@@ -31,6 +32,8 @@ ORDINARY = (
     "RNN with a superposition stack",
     "BT-GRC",
     "Disjoint Tree-LSTM",
+    "Tree-RNN",
+    "Child-Sum Tree-LSTM",
 )
 """Networks that the ordinary suite captures; ``-m slow`` captures the others."""
 Batches = list[tuple[Tensor, Tensor]]
@@ -76,10 +79,55 @@ def check_capture(name: str, in_bucket: bool, device: Any = DEVICE, kernels: boo
     assert_same(outcomes[1], outcomes[0], name)
 
 
+TREES = (
+    ["(f (g x) (h x y (f y x)))", "x", "(g y)"],
+    ["(h (g (f x y)) y x)", "(f x x)"],
+    ["(h x y y)", "(f (g (g x)) (f x y))", "(g x)", "y"],
+)
+"""Batches of a bucket. The first two have fewer levels, and the second has fewer trees."""
+
+
+def trained_on_trees(layer: Any, enabled: bool) -> dict[str, Tensor]:
+    """The losses, encodings and gradients of some training steps, and the parameters after them."""
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01, momentum=0.9)
+
+    def step(trees: Any, weight: Tensor, node: Tensor) -> dict[str, Tensor]:
+        output = layer.in_bucket(trees)
+        optimizer.zero_grad()
+        loss = ((output.root.sin().sum((1, 2)) + output.outputs[node].sum(1)) * weight).sum()
+        loss.backward()
+        optimizer.step()
+        gradients = {name: value.grad for name, value in layer.named_parameters() if value.grad is not None}
+        return {"loss": loss.detach(), "root": output.root.detach(), **gradients}
+
+    captured, outcome = CapturedStep(step, layer, examples=4, enabled=enabled), {}
+    for number, texts in enumerate(TREES):
+        weight, node = torch.arange(1, len(texts) + 1).double(), torch.arange(len(texts))
+        found = captured(TreeBatch.from_trees(texts, layer.vocabulary), weight, node)
+        found = {name: value.to("cpu", copy=True) for name, value in found.items()}
+        assert not found["root"].isnan().any()
+        outcome |= {
+            f"{name} {number}": value[: len(texts)] if name == "root" else value for name, value in found.items()
+        }
+    assert captured.num_graphs == enabled
+    return outcome | {name: parameter.detach().cpu() for name, parameter in layer.named_parameters()}
+
+
+def check_capture_of_trees(name: str, device: Any = DEVICE) -> None:
+    """A graph that was captured with the second batch does for the third what the step does on the CPU."""
+    outcomes = []
+    for there in ("cpu", device):
+        torch.manual_seed(0)
+        with fake_device() if there == DEVICE else nullcontext():
+            layer = CASES[name](3).module.double().to(there)
+            outcomes.append(trained_on_trees(layer, enabled=there != "cpu"))
+    assert_same(outcomes[1], outcomes[0], name)
+
+
 def listed() -> dict[str, list[str]]:
     """The networks of the page, by what their sequences may be."""
     rows = re.findall(
-        r"^\| (any lengths|equal lengths|not captured) \| (.*?) \|", PAGE.read_text("utf-8"), re.MULTILINE
+        r"^\| (any lengths|equal lengths|trees|not captured) \| (.*?) \|", PAGE.read_text("utf-8"), re.MULTILINE
     )
     return {what: names.split("; ") for what, names in rows}
 
@@ -92,12 +140,16 @@ def test_the_page_lists_every_network() -> None:
 @pytest.mark.parametrize(
     "name", [name if name in ORDINARY else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
-def test_networks_are_captured_as_the_page_says(name: str) -> None:
+@pytest.mark.usefixtures("unset_memory_is_nan")
+def test_networks_are_captured_as_the_page_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padded, "_FEWEST_TILES", 4)
     pages = listed()
     encoder: Any = CASES[name](3).module
     if name in pages["any lengths"] + pages["equal lengths"]:
         assert (encoder.why_not_in_bucket is None) == (name in pages["any lengths"])
         check_capture(name, in_bucket=name in pages["any lengths"])
+    elif name in pages["trees"] and HAS_INTERPRETER:
+        check_capture_of_trees(name)
     elif name in pages["not captured"]:
         with pytest.raises((RecipeError, AttributeError)):
             encoder.in_bucket(*batches(1)[0])
@@ -127,6 +179,13 @@ def test_kernels_are_captured(name: str) -> None:
 @pytest.mark.parametrize("name", [*listed()["any lengths"], *listed()["equal lengths"]])
 def test_networks_are_captured_on_a_gpu(name: str, kernels: bool) -> None:
     check_capture(name, in_bucket=name in listed()["any lengths"], device="cuda", kernels=kernels)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
+@pytest.mark.parametrize("name", listed()["trees"])
+def test_trees_are_captured_on_a_gpu(name: str) -> None:
+    check_capture_of_trees(name, "cuda")
 
 
 @pytest.mark.parametrize("name", ["LSTM", "RNN", *ORDINARY[:4]])
@@ -220,11 +279,11 @@ def test_a_step_whose_copies_depend_on_the_batch_is_refused() -> None:
         step(torch.ones(2, 3).double())
         with pytest.raises(RecipeError, match="copies numbers to the device that depend on the batch, such as lengths"):
             step(torch.ones(2, 3).double())
-        with pytest.raises(RecipeError, match="takes tensors, not int"):
+        with pytest.raises(RecipeError, match="takes tensors and TreeBatches, not int"):
             step(3)
 
 
-def test_trees_are_not_captured() -> None:
+def test_trees_that_are_no_arguments_are_refused() -> None:
     vocabulary = Vocabulary(["x"], [("f", 2)])
     trees = iter(["(f x x)", "(f x (f x x))"])
     with fake_device():

@@ -11,6 +11,7 @@ from treemem.engines.autograd import run_autograd
 from treemem.engines.cell import Cell, Features, State, check_cell, feature_rows
 from treemem.engines.cuda.choice import kernels_wanted
 from treemem.engines.cuda.run import run_cuda
+from treemem.engines.cuda.trees_in_bucket import BucketSchedule
 from treemem.engines.native import NotNative, run_native
 from treemem.errors import RecipeError
 from treemem.schedule.schedule import Schedule
@@ -97,14 +98,21 @@ def run_rows(
     *,
     engine: Literal["auto", "autograd", "native", "cuda"] = "auto",
 ) -> State:
-    """The states of all rows of a schedule, each ``[rows, ...]``; see :func:`propagate`."""
+    """The states of all rows of a schedule, each ``[rows, ...]``; see :func:`propagate`.
+
+    Raises:
+        RecipeError: the engine cannot run here; in a bucket of CUDA graphs, any engine other than ``"cuda"``.
+    """
+    remedy = "set the layer's engine to 'auto' or 'autograd'"
+    if isinstance(schedule, BucketSchedule):
+        if engine not in ("auto", "cuda"):
+            raise RecipeError(f"in a CUDA graph trees run on the engine 'cuda', not on {engine!r}; set it to 'auto'")
+        engine, remedy = "cuda", "run the step with enabled=False"
     for name, run in (("native", run_native), ("cuda", run_cuda)):
         if engine == name or (engine == "auto" and (name == "native" or kernels_wanted())):
             try:
                 return run(cell, schedule, leaf_inputs, inner_inputs)
             except NotNative as reason:
                 if engine == name:
-                    raise RecipeError(
-                        f"the engine {name!r} cannot run here: {reason}; set the layer's engine to 'auto' or 'autograd'"
-                    ) from None
+                    raise RecipeError(f"the engine {name!r} cannot run here: {reason}; {remedy}") from None
     return run_autograd(cell, schedule, leaf_inputs, feature_rows(inner_inputs))

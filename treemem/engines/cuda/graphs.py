@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain, islice, repeat
 from typing import Any
 
 import torch
@@ -12,9 +12,13 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from treemem.checked_options import checked_count
 from treemem.device_copy import Constants, StaticTensors, to_device_together
+from treemem.engines.cuda.trees_in_bucket import BucketPlans, PaddedTrees
 from treemem.errors import RecipeError
+from treemem.schedule.tree_batch import TreeBatch
 
 Work = Callable[[], None]
+Padded = torch.Tensor | PaddedTrees
+"""An argument of a step in the size of its bucket."""
 
 
 class Capturer:
@@ -68,19 +72,42 @@ _capturer = Capturer()
 class _Bucket:
     """The step for tensors of some shapes.
 
+    Args:
+        padded: the arguments of a first batch.
+        device: where the step runs.
+
     Attributes:
-        inputs: what the step reads.
+        arguments: which the step gets.
         constants: what it copies from the host.
         gradients: of the module's parameters after the step.
         replay: what launches it; None until it is captured.
         outputs: what it writes.
     """
 
-    def __init__(self, inputs: StaticTensors) -> None:
-        self.inputs, self.constants = inputs, Constants()
+    def __init__(self, padded: Sequence[Padded], device: torch.device) -> None:
+        self._inputs, self.constants = StaticTensors(_tensors(padded), device), Constants()
+        self._plans = [BucketPlans(x.sizes, device) for x in padded if isinstance(x, PaddedTrees)]
+        self.arguments: list[Any] = []
         self.replay: Work | None = None
         self.outputs: Any = None
         self.gradients: list[torch.Tensor | None] = []
+        self._give(padded)
+
+    def fill(self, padded: Sequence[Padded]) -> None:
+        """Put another batch in the place of the last one."""
+        self._inputs.fill(_tensors(padded))
+        self._give(padded)
+
+    def _give(self, padded: Sequence[Padded]) -> None:
+        tensors, plans = iter(self._inputs.tensors), iter(self._plans)
+        self.arguments = [
+            x.given(list(islice(tensors, len(x.tensors))), next(plans)) if isinstance(x, PaddedTrees) else next(tensors)
+            for x in padded
+        ]
+
+
+def _tensors(padded: Sequence[Padded]) -> list[torch.Tensor]:
+    return [tensor for x in padded for tensor in (x.tensors if isinstance(x, PaddedTrees) else [x])]
 
 
 class CapturedStep:
@@ -94,11 +121,16 @@ class CapturedStep:
     What the step does may depend on the shapes of its tensors, and on nothing else that changes. It must not read
     numbers on the host: pass lengths and labels as tensors, and read sequences of several lengths by
     :meth:`treemem.nn.SequenceEncoder.in_bucket`. A step that computes gradients must first set them to None or to 0.
+
+    A :class:`treemem.TreeBatch` is padded, too: to a multiple of ``examples``, with copies of its first example, and
+    to few sizes of nodes and rows. Tree layers read it by :meth:`treemem.nn.TreeNetwork.in_bucket`.
+
     Within a step, optimisers of torch need ``capturable=True``, and learning rates that change must be tensors. Random
     numbers are drawn anew each time. Let no other thread copy to the device while a bucket has its first two batches.
 
     Args:
-        step: takes tensors, nested in tuples, lists and dictionaries as you like, and returns such tensors.
+        step: takes tensors and batches of trees, nested in tuples, lists and dictionaries as you like, and returns such
+            tensors.
         module: what it runs, and whose gradients it may compute, on one device.
         examples, times: the first dimension of each tensor is padded to a multiple of ``examples``, and the second, if
             there is one, to a multiple of ``times``. 1: no padding.
@@ -147,20 +179,25 @@ class CapturedStep:
             arguments: as of the step; on the CPU or on the device.
         """
         flat, structure = tree_flatten(arguments)
+        numbers = chain(self._padding, repeat(0.0))
         padded = [
-            self._padded(tensor, number) for tensor, number in itertools.zip_longest(flat, self._padding, fillvalue=0)
+            PaddedTrees(x, self._multiples[0]) if isinstance(x, TreeBatch) else self._padded(x, next(numbers))
+            for x in flat
         ]
         device = next(self._module.parameters()).device
         if not self._enabled or device.type != _capturer.device_type:
-            return self._step(*tree_unflatten(to_device_together(padded, device), structure))
+            tensors = iter(to_device_together([x for x in padded if isinstance(x, torch.Tensor)], device))
+            moved = [x.on(device) if isinstance(x, PaddedTrees) else next(tensors) for x in padded]
+            return self._step(*tree_unflatten(moved, structure))
         modes = torch.is_grad_enabled(), self._module.training, torch.is_autocast_enabled(device.type)
-        key = (structure, modes, *((tensor.shape, tensor.dtype, tensor.device) for tensor in padded))
+        shapes = ((tensor.shape, tensor.dtype, tensor.device) for tensor in _tensors(padded))
+        key = (structure, modes, *shapes, *(x.key for x in padded if isinstance(x, PaddedTrees)))
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = _Bucket(StaticTensors(padded, device))
+            bucket = self._buckets[key] = _Bucket(padded, device)
             with bucket.constants.kept():
                 return self._run(bucket, structure, device)
-        bucket.inputs.fill(padded)
+        bucket.fill(padded)
         is_full = self.num_graphs >= self._most_graphs or self.num_bytes >= self._most_bytes
         if bucket.replay is None and is_full:
             return self._run(bucket, structure, device)
@@ -175,11 +212,11 @@ class CapturedStep:
 
     def _run(self, bucket: _Bucket, structure: Any, device: torch.device) -> Any:
         with _capturer.aside(device):
-            return self._step(*tree_unflatten(bucket.inputs.tensors, structure))
+            return self._step(*tree_unflatten(bucket.arguments, structure))
 
     def _capture(self, bucket: _Bucket, structure: Any) -> None:
         def work() -> None:
-            bucket.outputs = self._step(*tree_unflatten(bucket.inputs.tensors, structure))
+            bucket.outputs = self._step(*tree_unflatten(bucket.arguments, structure))
 
         with bucket.constants.given():
             bucket.replay, num_bytes = _capturer.capture(work)
@@ -191,7 +228,7 @@ class CapturedStep:
     def _padded(self, tensor: Any, number: float) -> torch.Tensor:
         if not isinstance(tensor, torch.Tensor):
             raise RecipeError(
-                f"a captured step takes tensors, not {type(tensor).__name__}; other things would not change"
+                f"a captured step takes tensors and TreeBatches, not {type(tensor).__name__}; others would not change"
             )
         sizes = list(tensor.shape)
         for axis, multiple in zip(range(len(sizes)), self._multiples, strict=False):

@@ -76,6 +76,7 @@ class Plan(NamedTuple):
         parent_begin, parent_edge: the edges to the parents of a row, int64 ``[rows + 1]`` and ``[edges]``.
         part_begin: the edges to the parents of leaves in parts, int64 ``[parts + 1]``; None: a leaf has one part.
         leaf_begin: the parts of each leaf, int64 ``[leaf rows + 1]``.
+        is_padded: whether there are rows that no tile has.
     """
 
     levels: list[tuple[int, int]]
@@ -89,6 +90,7 @@ class Plan(NamedTuple):
     parent_edge: torch.Tensor
     part_begin: torch.Tensor | None
     leaf_begin: torch.Tensor
+    is_padded: bool = False
 
 
 _known: WeakKeyDictionary[Schedule, dict[Hashable, Plan]] = WeakKeyDictionary()
@@ -129,16 +131,38 @@ class _Segments(NamedTuple):
         return cls(begin, end, kind, arity, edge, place)
 
 
-def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
+class Tables(NamedTuple):
+    """What a plan is made of, on the CPU.
+
+    Attributes:
+        num_tiles: of each level of inner rows.
+        tiles, jobs: see :class:`Plan`.
+        num_products, num_inputs, num_parts: see :class:`Plan`.
+    """
+
+    num_tiles: Integers
+    tiles: Integers
+    jobs: Integers
+    num_products: int
+    num_inputs: int
+    num_parts: int
+
+
+def tables_of(schedule: Schedule, layout: Layout, rows: Mapping[int, int]) -> Tables:
+    """Return the tables of a schedule but those of parents.
+
+    Args:
+        schedule: the rows.
+        layout: how they lie in memory.
+        rows: for how many rows of each arity there is room.
+    """
     segments = _Segments.of(schedule, layout)
-    sizes = segments.end - segments.begin
-    rows = {arity: int(sizes[segments.arity == arity].sum()) for arity, _ in layout.products}
     results, inputs, factors = _begins(layout, rows)
     num_leaves = schedule.num_leaf_rows
 
     most = layout.rows_of_tile
-    of_segment = -(-sizes // most)
-    segment = np.repeat(np.arange(len(sizes)), of_segment)
+    of_segment = -(-(segments.end - segments.begin) // most)
+    segment = np.repeat(np.arange(len(of_segment)), of_segment)
     skipped = (np.arange(len(segment)) - np.repeat(_starts(of_segment), of_segment)) * most  # rows of the segment
     begin, arity = segments.begin[segment] + skipped, segments.arity[segment]
     tiles = np.zeros((len(segment), _num_fields(layout)), np.int64)
@@ -158,23 +182,29 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
             tiles[at, first + 3] = product.bias + used * product.outputs
 
     of_levels = [len(level.segments) for level in schedule.levels[1:]]
-    tiles_of_level = np.add.reduceat(of_segment, _starts(np.array(of_levels)))
+    num_tiles = np.add.reduceat(of_segment, _starts(np.array(of_levels)))
     jobs, num_parts = _jobs(segments, layout, results, inputs)
-    parents = (_parents if schedule.is_known_to_host else _parents_there)(schedule, tiles)
+    return Tables(num_tiles, tiles, jobs, results[-1, -1], inputs[-1, -1], num_parts)
+
+
+def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
+    rows = rows_of_arities(schedule, layout)
+    made = tables_of(schedule, layout, rows)
+    parents = (parents_of if schedule.is_known_to_host else _parents_there)(schedule, made.tiles)
     if schedule.is_known_to_host:
-        tiles[:, 4] = parents.most
-    tables = [torch.from_numpy(tiles), torch.from_numpy(jobs), *parents[1:4]]
+        made.tiles[:, 4] = parents.most
+    tables = [torch.from_numpy(made.tiles), torch.from_numpy(made.jobs), *parents[1:4]]
     tables += [] if parents.part_begin is None else [parents.part_begin]
     moved = to_device_together(tables, schedule.device)
     parent_begin, parent_edge, leaf_begin, *part_begin = moved[2:]
     if not schedule.is_known_to_host:
         moved[0][:, 4] = parents.most
     return Plan(
-        levels=list(zip(_starts(tiles_of_level).tolist(), tiles_of_level.tolist(), strict=True)),
+        levels=list(zip(_starts(made.num_tiles).tolist(), made.num_tiles.tolist(), strict=True)),
         rows=rows,
-        num_products=results[-1, -1],
-        num_inputs=inputs[-1, -1],
-        num_parts=num_parts,
+        num_products=made.num_products,
+        num_inputs=made.num_inputs,
+        num_parts=made.num_parts,
         tiles=moved[0],
         jobs=moved[1],
         parent_begin=parent_begin,
@@ -184,7 +214,14 @@ def _make_plan(schedule: Schedule, layout: Layout) -> Plan:
     )
 
 
-class _Parents(NamedTuple):
+def rows_of_arities(schedule: Schedule, layout: Layout) -> dict[int, int]:
+    """Return how many rows of each arity of a layout there are."""
+    segments = [segment for level in schedule.levels[1:] for segment in level.segments]
+    begin, end, _, arity, _ = np.array(segments, np.int64).reshape(-1, 5).T
+    return {of_arity: int((end - begin)[arity == of_arity].sum()) for of_arity, _ in layout.products}
+
+
+class Parents(NamedTuple):
     """Who reads whom; see :class:`Plan`. ``most``: the most parents of a row of each tile, int64 ``[tiles]``."""
 
     most: torch.Tensor
@@ -194,23 +231,24 @@ class _Parents(NamedTuple):
     part_begin: torch.Tensor | None
 
 
-def _parents(schedule: Schedule, tiles: Integers) -> _Parents:
+def parents_of(schedule: Schedule, tiles: Integers) -> Parents:
+    """Return the parents of all rows of a schedule that the host knows."""
     child, num_leaves = schedule.child_of_rows(), schedule.num_leaf_rows
     count = np.bincount(child, minlength=schedule.num_rows)
     begin = np.concatenate([[0], np.cumsum(count)])
     part_begin, leaf_begin = _leaf_parts(begin[: num_leaves + 1])
     most = np.maximum.reduceat(count[num_leaves:], tiles[:, 1] - num_leaves)
     arrays = most, begin, np.argsort(child, kind="stable"), leaf_begin, part_begin
-    return _Parents(*(None if array is None else torch.from_numpy(array) for array in arrays))  # type: ignore[arg-type]
+    return Parents(*(None if array is None else torch.from_numpy(array) for array in arrays))  # type: ignore[arg-type]
 
 
-def _parents_there(schedule: Schedule, tiles: Integers) -> _Parents:
+def _parents_there(schedule: Schedule, tiles: Integers) -> Parents:
     """The same without waiting for the device; leaves have one part each."""
     in_order, edge = schedule.child.sort(stable=True)
     begin = torch.searchsorted(in_order, torch.arange(schedule.num_rows + 1, device=edge.device))
     rows = np.minimum(tiles[:, 1:2] + np.arange(tiles[:, 2].max()), tiles[:, 1:2] + tiles[:, 2:3] - 1)
     most = begin.diff()[to_device(torch.from_numpy(rows), edge.device)].amax(1)
-    return _Parents(most, begin, edge, begin[: schedule.num_leaf_rows + 1], None)
+    return Parents(most, begin, edge, begin[: schedule.num_leaf_rows + 1], None)
 
 
 def _num_fields(layout: Layout) -> int:
@@ -279,6 +317,11 @@ def _jobs(segments: _Segments, layout: Layout, results: Begins, inputs: Begins) 
     return np.column_stack([jobs, block // down, block % down]), int(part.max(initial=0)) + 1
 
 
+def most_parts(runs: int, rows: int) -> int:
+    """Return into how many parts rows are cut at most that make so many runs, in :func:`tables_of`."""
+    return min(_MOST_PARTS * runs, runs + rows // _FEWEST_ROWS)
+
+
 def _numbers_within(keys: Integers) -> Integers:
     """Count each entry among those with the same key, from 0."""
     order = np.argsort(keys, kind="stable")
@@ -299,6 +342,11 @@ def _leaf_parts(begin: Integers) -> tuple[Integers | None, Integers]:
     leaf = np.repeat(np.arange(len(edges)), parts)
     part = np.arange(len(leaf)) - np.repeat(_starts(parts), parts)
     return np.append(begin[leaf] + part * most, begin[-1]), np.append(_starts(parts), len(leaf))
+
+
+def most_leaf_parts(leaves: int, edges: int) -> int:
+    """Return into how many parts the edges of all leaves are cut at most."""
+    return leaves + edges // _FEWEST_EDGES
 
 
 def _starts(sizes: Integers | Sequence[int]) -> Integers:

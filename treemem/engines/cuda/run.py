@@ -13,6 +13,7 @@ import torch
 from treemem.engines.cell import Cell, Features, State, feature_rows, leaf_states
 from treemem.engines.cuda.launcher import launcher, printed_kernels, product_precision
 from treemem.engines.cuda.plan import COLUMNS, Layout, Plan, ProductLayout, plan_of
+from treemem.engines.cuda.trees_in_bucket import BucketSchedule
 from treemem.engines.formulas import (
     Formula,
     Weights,
@@ -159,7 +160,9 @@ class _Run(NativeRun):
     ) -> None:
         self.train, self._is_wide = False, is_wide
         self._printed, self._kernels, self._layout, self._widths = printed, printed_kernels(text), layout, widths
-        self._plan: Plan = plan_of(schedule, layout)
+        self._plan: Plan = (
+            schedule.plans.of(layout) if isinstance(schedule, BucketSchedule) else plan_of(schedule, layout)
+        )
         self._child, self._num_rows = schedule.child, schedule.num_rows
 
     def forward(self, flat: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
@@ -167,7 +170,7 @@ class _Run(NativeRun):
         tensors, plan = _Tensors.of(flat), self._plan
         states = []
         for leaf in tensors.leaves:
-            state = leaf.new_empty(self._num_rows, *leaf.shape[1:])
+            state = (leaf.new_zeros if plan.is_padded else leaf.new_empty)(self._num_rows, *leaf.shape[1:])
             state[: len(leaf)] = leaf
             states.append(state)
         weights, products, inputs = tensors.weights, None, None
@@ -191,7 +194,8 @@ class _Run(NativeRun):
         d_products = torch.empty_like(products) if wants.weights or self._is_wide else None
         d_inputs = torch.empty_like(inputs) if self._is_wide else None
         d_learned = learned.new_zeros(len(plan.tiles), len(learned)) if wants.learned else None
-        d_features = torch.empty_like(tensors.features) if wants.features else None
+        new_features = torch.zeros_like if plan.is_padded else torch.empty_like
+        d_features = new_features(tensors.features) if wants.features else None
         d_edges = products.new_empty(len(self._child), sum(self._widths))
         common = plan.tiles, self._child, tensors.weights, learned, factors, tensors.features, products
         parents = plan.parent_begin, plan.parent_edge

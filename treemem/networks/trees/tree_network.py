@@ -10,9 +10,10 @@ import torch
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.as_batch import as_batch, is_graph
 from treemem.engines.activation import ActivationName, checked_activation
-from treemem.engines.cell import Cell, Features, GivenRows, State, feature_rows
+from treemem.engines.cell import Cell, Features, GivenRows, State, check_cell, feature_rows
+from treemem.engines.cuda.trees_in_bucket import TreesInBucket
 from treemem.engines.downward import Direction, DownwardCell, propagate_both
-from treemem.engines.propagate import Engine, NodeStates, checked_engine, propagate
+from treemem.engines.propagate import Engine, NodeStates, checked_engine, propagate, run_rows
 from treemem.engines.step_trace import trace_steps
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.networks.encoder import Encoder, checked_features, without_compile
@@ -231,6 +232,40 @@ class TreeNetwork(Encoder, torch.nn.Module):
         states = self._run(trees, trace=trace)
         return states[self.output] if gives_tensor else states
 
+    @property
+    def why_not_in_bucket(self) -> str | None:
+        """Why :meth:`in_bucket` does not serve this network; None if it does."""
+        if self.down is not None:
+            return "the way down is made for each batch"
+        return "the engine 'naive' passes messages by DGL" if self.engine == "naive" else None
+
+    @without_compile
+    def in_bucket(self, trees: TreesInBucket) -> TreeStates:
+        """Run over trees that :class:`treemem.ops.CapturedStep` hands to a step.
+
+        What runs depends on the bucket alone. Outputs are those of :meth:`forward`, followed by those of added examples
+        and nodes, which are copies of the first ones. In a CUDA graph the layer runs on the engine ``"cuda"``, also if
+        its engine is ``"auto"``. Weights of labels that a batch does not have get a gradient of 0, never None.
+
+        Args:
+            trees: which the step gets in the place of a :class:`treemem.TreeBatch`.
+
+        Raises:
+            RecipeError: the network cannot; says why.
+            GraphError, VocabularyError, CellError: as :meth:`forward`.
+        """
+        if self.why_not_in_bucket is not None:
+            raise RecipeError(f"{type(self).__name__} cannot run trees in buckets: {self.why_not_in_bucket}")
+        check_cell(self.cell)
+        self._check_labels(trees)
+        schedule = trees.schedule
+        self._check_leaves(schedule.to("cpu"))
+        self.check(schedule.to("cpu"))
+        inputs = self._inputs(schedule, trees.feat, next(self.parameters(), trees.feat))
+        states = run_rows(self.cell, schedule, *inputs, engine=self.engine)  # type: ignore[arg-type]
+        node_states = NodeStates(states, schedule.row_of_node, schedule.row_of_root)
+        return TreeStates(node_states, trees.trees_per_example, self.output)
+
     def run_from(self, batch: TreeBatch, given: State) -> TreeStates:
         """Run over the remaining rows of a batch (:func:`treemem.schedule.remaining.remaining_rows`).
 
@@ -261,12 +296,15 @@ class TreeNetwork(Encoder, torch.nn.Module):
         """The batch where ``like`` is; what is wrong with its leaves is told before, which waits for nothing."""
         if like is None or like.device == batch.device:
             return batch
+        self._check_leaves(batch.schedule)
+        return batch.to(like.device)
+
+    def _check_leaves(self, schedule: Schedule) -> None:
         if self.leaves is not None:
             if self.input_size is None:
-                self.leaves.check(batch.schedule)
+                self.leaves.check(schedule)
             if self.leaves.reads_functions:
-                self.leaves.check_functions(batch.schedule)
-        return batch.to(like.device)
+                self.leaves.check_functions(schedule)
 
     def _run_parts(self, batch: TreeBatch, rows_at_once: int) -> TreeStates:
         checked_count("rows_at_once", rows_at_once)
@@ -297,7 +335,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
             GraphError: it cannot; the message names the node.
         """
 
-    def _check_labels(self, batch: TreeBatch) -> None:
+    def _check_labels(self, batch: TreeBatch | TreesInBucket) -> None:
         if self.vocabulary is None or batch.vocabulary is self.vocabulary:
             return
         if batch.vocabulary is None:
