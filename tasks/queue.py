@@ -62,7 +62,8 @@ class Places:
         files = {
             name: base / path for name, path in entry.files.items() if self.data is not None or Path(path).is_absolute()
         }
-        data = None if entry.data is None or self.data is None else self.data / entry.data
+        folder = None if entry.data is None or self.data is None else self.data / entry.data
+        data = folder if folder is not None and folder.is_dir() else None  # without it, runs say what they need
         return StudyPlaces(self.runs, results, self.results / f"{page}.md", data, files)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,9 +17,10 @@ from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
 from treemem.networks.sequences.language_model.layer import END
 from treemem.records import open_source, text_lines
 from treemem.trees.forest import SEQUENCE, Forest
-from treemem.trees.formats.penn import read_penn_trees
+from treemem.trees.formats.penn import normalized, read_penn_trees
 from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.postorder import offsets
+from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import Vocabulary
 
 UNKNOWN = "<unk>"
@@ -122,41 +125,108 @@ def read_corpus(folder: str | os.PathLike[str], most_words: int | None = None) -
     return Corpus(_forest(number_of, label, length, lines), _vocabulary(number_of))
 
 
-def read_treebank(folder: str | os.PathLike[str], most_words: int | None = None) -> Corpus:
-    """Read the training, validation and test trees of a folder, as :func:`read_corpus` reads texts.
+def read_treebank(
+    path: str | os.PathLike[str], most_words: int | None = None, more_text: str | os.PathLike[str] | None = None
+) -> Corpus:
+    """Read the training, validation and test trees of a folder or of one file, as :func:`read_corpus` reads texts.
 
     Words are in lower case, with ``N`` for each run of digits, as :func:`~treemem.trees.read_penn_trees` gives
-    them; null elements are left out.
+    them; null elements are left out. A file whose name does not end in ``.txt`` is the Penn Treebank's: of its words,
+    those stay that the published evaluation of parsers keeps, so punctuation goes.
 
     Args:
-        folder: see :func:`corpus_files`. The files have trees in brackets, whose words have a label each, such as
-            ``(S (NP (DT the) (NN cat)) (VBZ sleeps))``.
+        path: see :func:`corpus_files`. The files have trees in brackets, whose words have a label each, such as
+            ``(S (NP (DT the) (NN cat)) (VBZ sleeps))``. Or one such file: its last tenth is the test part, and the
+            tenth before that is validation.
         most_words: see :func:`read_corpus`.
+        more_text: a file of sentences, one a line, which come before the training trees; see :func:`treebank_words`.
 
     Raises:
         RecipeError: a missing file, or a part without trees.
         ParseError: a file that is not trees; with file and line.
         VocabularyError: an unknown word, without ``<unk>`` in the vocabulary; with file and number of the sentence.
     """
-    files = corpus_files(folder)
-    parts = {split: read_penn_trees(file, tags=None) for split, file in files.items()}
-    words = {split: [[leaf.label for leaf in tree.leaves()] for tree in trees] for split, trees in parts.items()}
-    table: dict[str, int] = {}
-    training = array("i", [table.setdefault(word, len(table)) for sentence in words[SPLITS[0]] for word in sentence])
-    number_of, _ = _kept(table, training, most_words)
+    parts = _divided(Path(path)) if Path(path).is_file() else _trees_of_parts(path)
+    forests = [Forest.from_trees(part.trees, tree_data={"split": [part.split] * len(part.trees)}) for part in parts]
+    if more_text is not None:
+        sentences = [words for _, line in sentence_lines(more_text) if (words := treebank_words(line))]
+        text = Forest.from_sequences(sentences)
+        forests.insert(0, text.with_data(tree_data={"split": [SPLITS[0]] * len(text)}))
+    forest = Forest.concatenate(forests)
+    is_leaf = forest.arity == 0
+    in_training = np.repeat(forest.tree_data["split"] == SPLITS[0], np.diff(forest.begin))
+    training = forest.label[is_leaf & in_training]
+    used, first = np.unique(training, return_index=True)
+    table = {forest.labels[label]: number for number, label in enumerate(used[np.argsort(first)])}
+    number_in_table = np.zeros(len(forest.labels), np.int32)
+    number_in_table[used[np.argsort(first)]] = np.arange(len(used))
+    number_of, _ = _kept(table, array("i", number_in_table[training].tobytes()), most_words)
     if UNKNOWN not in number_of:
-        for split, sentences in words.items():
-            for number, sentence in enumerate(sentences, start=1):
-                if any(word not in number_of for word in sentence):
-                    error = _unknown(sentence, number_of)
-                    problem = f"sentence {number}: {error.problem}"
-                    raise VocabularyError(problem, error.text, error.offset, source=str(files[split]))
-    forest = Forest.from_trees(tree for trees in parts.values() for tree in trees)
+        for part in parts:
+            _check_known(part, number_of)
     names = {name: number for number, name in enumerate(dict.fromkeys([*forest.labels, UNKNOWN]))}
     of_leaf = np.array([names[name if name in number_of else UNKNOWN] for name in forest.labels], np.int32)
-    label = np.where(forest.arity == 0, of_leaf[forest.label], forest.label)
-    data = {"split": np.repeat([*parts], [len(trees) for trees in parts.values()])}
-    return Corpus(Forest(tuple(names), label, forest.arity, forest.begin, tree_data=data), _vocabulary(number_of))
+    label = np.where(is_leaf, of_leaf[forest.label], forest.label)
+    return Corpus(
+        Forest(tuple(names), label, forest.arity, forest.begin, tree_data=forest.tree_data), _vocabulary(number_of)
+    )
+
+
+class _Part(NamedTuple):
+    """The trees of a part, and the file and the number of the first one in it, from 1."""
+
+    split: str
+    trees: list[Tree]
+    file: Path
+    first: int = 1
+
+
+def _trees_of_parts(folder: str | os.PathLike[str]) -> list[_Part]:
+    return [_Part(split, read_penn_trees(file, tags=None), file) for split, file in corpus_files(folder).items()]
+
+
+def _divided(file: Path) -> list[_Part]:
+    is_text = file.name.removesuffix(".gz").endswith(".txt")
+    trees = read_penn_trees(file, tags=None) if is_text else read_penn_trees(file)
+    size = len(trees) // 10
+    if not size:
+        raise RecipeError(f"{file} has {len(trees)} sentences; a tenth of them is the test part, so it needs ten")
+    begins = [0, len(trees) - 2 * size, len(trees) - size, len(trees)]
+    return [
+        _Part(split, trees[begin:end], file, 1 + begin)
+        for split, (begin, end) in zip(SPLITS, pairwise(begins), strict=True)
+    ]
+
+
+def _check_known(part: _Part, number_of: dict[str, int]) -> None:
+    for number, tree in enumerate(part.trees, start=part.first):
+        words = [leaf.label for leaf in tree.leaves()]
+        if any(word not in number_of for word in words):
+            error = _unknown(words, number_of)
+            problem = f"sentence {number}: {error.problem}"
+            raise VocabularyError(problem, error.text, error.offset, source=str(part.file))
+
+
+_CLITIC = re.compile(r"(?<=\w)(?=n't$|'(?:s|m|d|ll|re|ve)$)|(?<=can)(?=not$)|(?<=s)(?='$)", re.IGNORECASE)
+_SIGNS = frozenset("%&")  # which the Penn Treebank counts as words
+
+
+def treebank_words(tokens: Iterable[str]) -> list[str]:
+    """Return tokens of a text as the words of the Penn Treebank that the published evaluation of parsers keeps.
+
+    Contractions and possessives are two words, punctuation goes, and words are in lower case with ``N`` for each run of
+    digits.
+
+    Example:
+        >>> treebank_words("`` Don't , '' the boys' 12 friends cannot say .".split())
+        ['do', "n't", 'the', 'boys', "'", 'N', 'friends', 'can', 'not', 'say']
+    """
+    return [
+        normalized(word)
+        for token in tokens
+        if token in _SIGNS or any(map(str.isalnum, token))
+        for word in _CLITIC.split(token)
+    ]
 
 
 def _vocabulary(words: dict[str, int]) -> Vocabulary:

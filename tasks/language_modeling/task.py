@@ -6,7 +6,8 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from treemem.data.data_card import data_card
 from treemem.data.examples import PADDING, Examples, SequenceExamples, StreamExamples, TaskData, split_numbers
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
-from treemem.errors import ParseError, shown
+from treemem.errors import ParseError, RecipeError, shown
 from treemem.metrics.accuracy import perplexity_scores
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.networks import NetworkConfig
@@ -80,8 +81,9 @@ class LanguageModeling(TokenTask):
     Args:
         path: a folder with a training, validation and test text; see
             :func:`~treemem.tasks.language_modeling.readers.corpus_files`. None: the grammar.
-        treebank: whether the files have trees in brackets instead of lines of words; see
-            :func:`~treemem.tasks.language_modeling.readers.read_treebank`.
+        treebank: whether the files have trees in brackets instead of lines of words; then ``path`` may also be one
+            file. See :func:`~treemem.tasks.language_modeling.readers.read_treebank`.
+        more_text: with ``treebank``: a file of sentences, one a line, that training reads, too.
         words: the number of words of the grammar (1000 by default); of a text, the most words of its vocabulary (by
             default all).
         steps: words of a column in a batch.
@@ -103,7 +105,7 @@ class LanguageModeling(TokenTask):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED
     networks: ClassVar[Mapping[str, NetworkConfig]] = _networks()
     data_options: ClassVar[type] = LanguageDataOptions
-    file_options: ClassVar[frozenset[str]] = frozenset({"path", "treebank", "corpus"})
+    file_options: ClassVar[frozenset[str]] = frozenset({"path", "treebank", "more_text"})
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
     record_fields: ClassVar[Mapping[str, str]] = {
         "text": "words separated by spaces; or",
@@ -115,17 +117,25 @@ class LanguageModeling(TokenTask):
 
     path: str | None = None
     treebank: bool = False
+    more_text: str | None = None
     words: Count | None = None
     steps: Count = 70
     varied_steps: bool = True
     evaluation_columns: Count = 10
-    corpus: Any = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.path is not None:
-            read = read_treebank if self.treebank else read_corpus
-            object.__setattr__(self, "corpus", read(self.path, self.words))
+        if self.more_text is not None and not (self.treebank and self.path is not None):
+            raise RecipeError("more_text is read beside the trees of path, with treebank=True")
+
+    @cached_property
+    def corpus(self) -> Corpus | None:
+        """The text of ``path``; None without it."""
+        if self.path is None:
+            return None
+        if self.treebank:
+            return read_treebank(self.path, self.words, self.more_text)
+        return read_corpus(self.path, self.words)
 
     @property
     def grammar_words(self) -> int:
@@ -137,8 +147,7 @@ class LanguageModeling(TokenTask):
         """``<eos>`` (id 0) and the words of the grammar or of the training text."""
         if self.corpus is None:
             return Vocabulary([END, *english_grammar(self.grammar_words).words], [])
-        corpus: Corpus = self.corpus
-        return corpus.vocabulary
+        return self.corpus.vocabulary
 
     def group_name(self, group: int) -> str:
         return ""
@@ -147,12 +156,11 @@ class LanguageModeling(TokenTask):
         """Return the sentences of the grammar that ``options`` ask for, or the text of the files."""
         if self.corpus is None:
             return grammar_data(self.grammar_words, options)
-        corpus: Corpus = self.corpus
-        forest = corpus.forest
+        forest = self.corpus.forest
         split = forest.tree_data["split"]
         length = np.diff(leaf_nodes(forest)[1])
         rows = [[name, (split == name).sum(), length[split == name].sum()] for name in SPLITS]
-        words = corpus.vocabulary.num_leaves - 1
+        words = self.corpus.vocabulary.num_leaves - 1
         about = f"# Language modelling\n\nThe text of {self.path}, with {words} different words."
         return TaskData(forest, data_card(about, ["split", "lines", "words"], rows))
 

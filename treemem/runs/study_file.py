@@ -115,7 +115,8 @@ class Study:
         run: name of a run; may contain ``{study}``, ``{row}`` and ``{seed}`` too.
         measurements: name of a file of records to the ``function`` (``"module:name"``) that makes them, with arguments.
             It takes a :class:`StudyResults` and the earlier records, and yields records. A record replaces the earlier
-            one with the same first field.
+            one with the same first field. With ``by_run: true`` the queue measures each run when it is recorded, and
+            does not wait for the others.
     """
 
     folder: StudyFolder

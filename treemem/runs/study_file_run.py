@@ -74,7 +74,7 @@ def run_study_file(
         places: of its data, runs and results. A folder of the task's name is made in that for runs. The folder of the
             records gets ``STUDY.jsonl``, and a file for each measurement.
         processes: runs at a time.
-        only: names of the runs to do now, without the measurements of the study. None: all.
+        only: names of the runs to do now, with those measurements of them that are made ``by_run``. None: all.
 
     Raises:
         RecipeError: as :func:`treemem.runs.run_study`; a data set needs a file or folder that is not given.
@@ -104,6 +104,14 @@ def run_study_file(
             only=only,
         )
     if only is not None:
+        by_name = {record["run"]: record for record in records}
+        chosen = [run for run in planned if run.name in only and run.name in by_name]
+        done = StudyResults(
+            study, chosen, [by_name[run.name] for run in chosen], sets, further, folder, places.results, places.page
+        )
+        for name, fields in study.measurements.items():
+            if fields.get("by_run"):
+                _measure(done, places.results / f"{name}.jsonl", fields)
         return records
     if records and all(recorded.get(record["run"]) == record for record in records):
         tell_nothing_trained(results, len(records))
@@ -123,7 +131,7 @@ def tell_nothing_trained(results: Path, count: int) -> None:
 
 def _measure(done: StudyResults, path: Path, fields: Mapping[str, Any]) -> None:
     """Write the records of a measurement as they come."""
-    arguments = {key: value for key, value in fields.items() if key != "function"}
+    arguments = {key: value for key, value in fields.items() if key not in ("function", "by_run")}
     measure = done.study.folder.function(fields["function"])
     for record in measure(done, read_study(path), **arguments):
         add_record(path, record, by=[next(iter(record))])

@@ -111,7 +111,7 @@ def test_a_model_of_a_corpus_knows_its_words_without_the_files(tmp_path: Path) -
     found = model.predict(["the dog sat", "the <unk> sat", "the cat sat"])
     assert found[0] == found[1] != found[2]
     with pytest.raises(RecipeError, match="has no file of the train part"):
-        LanguageModeling(path=str(tmp_path))
+        LanguageModeling(path=str(tmp_path)).make_data(LanguageDataOptions())
 
 
 def test_the_published_recipe_has_the_published_networks_and_training() -> None:

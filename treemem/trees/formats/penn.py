@@ -63,6 +63,11 @@ def read_penn_trees(
     return trees
 
 
+def normalized(word: str) -> str:
+    """Return a word in lower case, with ``N`` for each run of digits."""
+    return _DIGITS.sub("N", word.lower())
+
+
 class _Open:
     """A node whose bracket is not closed yet."""
 
@@ -125,7 +130,7 @@ def _made(node: _Open, tags: Collection[str] | None, normalize: bool) -> list[Tr
     if node.word is not None:
         if node.label == "-NONE-" if tags is None else node.label not in tags:
             return []
-        return [Tree(_DIGITS.sub("N", node.word.lower()) if normalize else node.word)]
+        return [Tree(normalized(node.word) if normalize else node.word)]
     if not node.children or (len(node.children) == 1 and (node.children[0].is_leaf or not node.label)):
         return node.children
     return [Tree(_FUNCTION_TAG.sub("", node.label) or CONSTITUENT, node.children)]

@@ -1,4 +1,4 @@
-"""A word-level language model: layers of ON-LSTM or LSTM between an embedding and a softmax with the same weights."""
+"""A word-level language model: layers of ON-LSTM or LSTM between an embedding and a softmax."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class LanguageModel(TokenPredictor):
     first one after it.
 
     Args:
-        hidden_size: width of the last layer, and of the words' vectors.
+        hidden_size: width of the last layer.
         vocabulary: the words.
         cell: ``"ON-LSTM"`` or ``"LSTM"``.
         num_layers: number of layers of ``hidden_size``; 1 by default.
@@ -74,7 +74,9 @@ class LanguageModel(TokenPredictor):
         weight_dropout: probability that an entry of the recurrent weights is dropped; one draw for a batch.
         weight_dropout_scaling: of ON-LSTM, see ``OnLSTMStack``. An LSTM always has
             ``"inverted"``, as AWD-LSTM does.
-        form, embedding_bound: see :class:`~treemem.nn.SequenceEncoder`.
+        tied: whether the words' vectors are the weights of the softmax, too; then ``embedding_size`` is
+            ``hidden_size``.
+        form, embedding_size, embedding_bound: see :class:`~treemem.nn.SequenceEncoder`.
         engine: of ON-LSTM: ``"auto"``, ``"fused"`` or ``"naive"``, which give the same numbers.
 
     Raises:
@@ -97,7 +99,9 @@ class LanguageModel(TokenPredictor):
         num_layers: int | None = None,
         layer_sizes: Sequence[int] | None = None,
         chunk_size: int = 10,
+        tied: bool = True,
         form: TokenForm = "leaves",
+        embedding_size: int | None = None,
         embedding_bound: float | None = 0.1,
         embedding_dropout: Probability = 0.0,
         input_dropout: float = 0.0,
@@ -107,7 +111,12 @@ class LanguageModel(TokenPredictor):
         weight_dropout_scaling: WeightDropoutScaling = "published",
         engine: SequenceEngine = "auto",
     ) -> None:
-        super().__init__(hidden_size, vocabulary, form, None, embedding_bound, input_dropout)
+        super().__init__(hidden_size, vocabulary, form, embedding_size, embedding_bound, input_dropout)
+        if tied and self.embedding_size != hidden_size:
+            raise RecipeError(
+                f"the words' vectors have {self.embedding_size} numbers and the last layer {hidden_size}, so they "
+                "cannot be the weights of the softmax, too; set tied=False"
+            )
         self.cell = cell
         self.embedding_dropout = embedding_dropout
         self.output_dropout = output_dropout
@@ -116,7 +125,7 @@ class LanguageModel(TokenPredictor):
         self.stack: OnLSTMStack | LSTMStack
         if cell == "ON-LSTM":
             self.stack = OnLSTMStack(
-                hidden_size,
+                self.embedding_size,
                 sizes,
                 chunk_size,
                 **dropouts,
@@ -124,8 +133,18 @@ class LanguageModel(TokenPredictor):
                 engine=engine,
             )
         else:
-            self.stack = LSTMStack(hidden_size, sizes, **dropouts)
+            self.stack = LSTMStack(self.embedding_size, sizes, **dropouts)
         self.bias = torch.nn.Parameter(torch.zeros(self.embedding.num_embeddings))
+        self.output_weight = None if tied else torch.nn.Parameter(torch.empty(len(self.bias), hidden_size))
+        self._reset_output()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self._reset_output()
+
+    def _reset_output(self) -> None:
+        if self.output_weight is not None:
+            torch.nn.init.uniform_(self.output_weight, -0.1, 0.1)  # as in the code of AWD-LSTM
 
     @property
     def can_induce_trees(self) -> bool:  # type: ignore[override]
@@ -138,7 +157,7 @@ class LanguageModel(TokenPredictor):
         return dict.fromkeys(names, ("sequences", "layers", "tokens"))
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The vectors of tokens, ``[sequences, longest, hidden_size]``, in training with both dropouts."""
+        """The vectors of tokens, ``[sequences, longest, embedding_size]``, in training with both dropouts."""
         tokens = to_device(tokens, self.embedding.weight.device)
         vectors = self.embedding(tokens)
         if self.training and self.embedding_dropout:
@@ -153,7 +172,8 @@ class LanguageModel(TokenPredictor):
         lengths = whole_numbers("lengths", lengths)
         ran = self.stack(inputs, lengths, state)
         outputs = locked_dropout(ran.h, self.output_dropout, self.training)
-        logits = functional.linear(outputs, self.vectors_of_tokens(), self.bias)
+        weight = self.vectors_of_tokens() if self.output_weight is None else self.output_weight
+        logits = functional.linear(outputs, weight, self.bias)
         traced = distances_of_gates(ran.layers, lengths) if trace and self.can_induce_trees else {}
         losses = _activation_losses(ran.h, lengths) if self.training else {}
         return SequenceOutput(ran.state[-1][0], logits, traced, losses, ran.state)
