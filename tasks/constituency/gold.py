@@ -34,12 +34,17 @@ def gold_trees(source: str | Path | None, model: str | Path, *, longest: int | N
         ParseError: a file that cannot be read.
     """
     trees = _trees_of_run(model) if source is None else _trees_of_file(Path(source))
-    kept = [tree for tree in trees if longest is None or sum(1 for _ in tree.leaves()) <= longest]
+    kept = no_longer(trees, longest)
     if not kept:
         if longest is None:
             raise RecipeError(f"{model if source is None else source} has no gold tree; name a file of them (--gold)")
         raise RecipeError(f"there is no gold tree of at most {longest} words; raise the limit (--longest)")
     return kept
+
+
+def no_longer(trees: list[Tree], longest: int | None) -> list[Tree]:
+    """Return the trees of at most so many words; None: all."""
+    return [tree for tree in trees if longest is None or sum(1 for _ in tree.leaves()) <= longest]
 
 
 def _trees_of_file(path: Path) -> list[Tree]:

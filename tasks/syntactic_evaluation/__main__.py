@@ -72,9 +72,14 @@ def _pairs(options: argparse.Namespace, model: Model) -> list[MinimalPair]:
 
 def score_table(scores: Sequence[ConstructionScore], *, published: bool) -> str:
     """Return scores as a Markdown table, with the published accuracies beside them if asked for; in percent."""
-    rows = [["construction", "pairs", "accuracy", *(["ON-LSTM", "LSTM"] if published else [])]]
+    has_unknown = scores[-1].known_pairs < scores[-1].pairs
+    of_known = ["pairs of known words", "their accuracy"] if has_unknown else []
+    rows = [["construction", "pairs", "accuracy", *of_known, *(["ON-LSTM", "LSTM"] if published else [])]]
     for score in scores:
         row = [score.construction, str(score.pairs), f"{100 * score.accuracy:.1f}"]
+        if has_unknown:
+            accuracy = "" if score.known_accuracy is None else f"{100 * score.known_accuracy:.1f}"
+            row += [str(score.known_pairs), accuracy]
         if published:
             figure = PUBLISHED.get(score.construction)
             row += ["", ""] if figure is None else [f"{100 * value:.0f}" for value in figure]

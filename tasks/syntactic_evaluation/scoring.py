@@ -27,12 +27,16 @@ class ConstructionScore(NamedTuple):
         pairs: how many there are.
         accuracy: the fraction of them whose good sentence has the greater log probability.
         margin: the mean difference of the log probabilities, in nats.
+        known_pairs: how many of the pairs have no unknown word.
+        known_accuracy: the accuracy of those; None if there are none.
     """
 
     construction: str
     pairs: int
     accuracy: float
     margin: float
+    known_pairs: int
+    known_accuracy: float | None
 
 
 def pairs_of_grammar(model: Model, count: int, seed: int = 0) -> list[MinimalPair]:
@@ -79,17 +83,24 @@ def score_pairs(
     if not pairs:
         raise RecipeError("there are no minimal pairs to score")
     sentences = [side for pair in pairs for side in (pair.good, pair.bad)]
-    scores = np.asarray(log_probabilities(model, sentences, end=end, advance=advance))
-    margin = scores[::2] - scores[1::2]
+    values = np.asarray(log_probabilities(model, sentences, end=end, advance=advance))
+    margin = values[::2] - values[1::2]
     construction = np.array([pair.construction for pair in pairs])
     chosen = {name: construction == name for name in dict.fromkeys(construction.tolist())}
     chosen["all"] = np.ones(len(pairs), bool)
-    return [
-        ConstructionScore(
-            name,
-            int(in_construction.sum()),
-            float((margin[in_construction] > 0).mean()),
-            float(margin[in_construction].mean()),
+    known = frozenset(model.vocabulary.leaves) - {model.vocabulary.unknown}
+    is_known = np.array([known.issuperset(pair.good) and known.issuperset(pair.bad) for pair in pairs])
+    scores = []
+    for name, in_construction in chosen.items():
+        of_known = margin[in_construction & is_known] > 0
+        scores.append(
+            ConstructionScore(
+                name,
+                int(in_construction.sum()),
+                float((margin[in_construction] > 0).mean()),
+                float(margin[in_construction].mean()),
+                len(of_known),
+                float(of_known.mean()) if len(of_known) else None,
+            )
         )
-        for name, in_construction in chosen.items()
-    ]
+    return scores

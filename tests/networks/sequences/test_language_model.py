@@ -52,6 +52,21 @@ def test_the_published_model_has_the_published_number_of_weights() -> None:
     assert sum(weight.numel() for weight in model.parameters()) == 25_232_180
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_softmax_of_its_own_takes_vectors_and_layers_of_any_width(cell: str) -> None:
+    model = model_of(cell, layer_sizes=[12, 8], embedding_size=5, tied=False).eval()
+    batch = TokenBatch.from_sequences([[0, 1, 2, 3], [4, 5, 0, 1]])
+    hidden = model.stack(model.embedding(batch.token), batch.lengths).h
+    assert model.output_weight is not None
+    assert torch.allclose(model(batch).outputs, hidden @ model.output_weight.T + model.bias, atol=1e-12)
+    before = model.output_weight.clone()
+    model.reset_parameters()
+    assert not torch.equal(model.output_weight, before)
+    assert 0.05 < model.output_weight.abs().max() <= 0.1
+    with pytest.raises(RecipeError, match="have 5 numbers and the last layer 8, .* set tied=False"):
+        model_of(cell, embedding_size=5)
+
+
 def test_words_may_have_given_vectors_of_another_width() -> None:
     model = model_of("LSTM").eval()
     model.embedding = WordVectors(torch.randn(6, 5), 8).double()  # type: ignore[assignment]

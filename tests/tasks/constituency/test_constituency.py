@@ -212,6 +212,14 @@ def test_the_study_of_a_treebank_measures_each_layer_once_and_has_a_page_of_them
         task_options={"path": "{data}", "treebank": True, "words": 8000},
     )
     places = StudyPlaces(tmp_path / "runs", tmp_path / "results", tmp_path / "constituency.md", treebank)
+    run_study_file(smaller, places, only=["sst/ON-LSTM/seed-1"])
+    assert not read_study(tmp_path / "results" / "sst-trees.jsonl")
+    function = {"function": "treemem.tasks.constituency.study:tree_records"}
+    by_run = {"sst-short": {**function, "longest": 4, "by_run": True}}
+    with_short = dataclasses.replace(smaller, measurements={**smaller.measurements, **by_run})
+    run_study_file(with_short, places, only=["sst/ON-LSTM/seed-1"])
+    (short,) = read_study(tmp_path / "results" / "sst-short.jsonl")
+    assert short["scores"][0]["sentences"] == 1
     run_study_file(smaller, places)
     measured = read_study(tmp_path / "results" / "sst-trees.jsonl")
     assert [(each["row"], bool(each["scores"])) for each in measured] == [("ON-LSTM", True), ("LSTM", False)]

@@ -98,3 +98,29 @@ def test_an_unknown_word_of_a_treebank_is_told_with_its_file_and_sentence(tmp_pa
         match=r"ptb\.test\.txt, column 3: sentence 1: the word 'cats' .*did you mean cat.*limit the vocab",
     ):
         read_treebank(tmp_path)
+
+
+def penn(*words: str) -> str:
+    return f"( (S {' '.join(f'(NN {word})' for word in words)} (. .)) )\n"
+
+
+def test_one_file_of_trees_is_divided_in_order_and_more_text_comes_before_training(tmp_path: Path) -> None:
+    trees = tmp_path / "wsj.mrg"
+    trees.write_text("".join(penn("The", f"w{'abcdefghijk'[number]}") for number in range(11)))
+    (tmp_path / "more.txt").write_text("``  I can't see\n\n...\nthe 12 dogs' , Bob's & mine\n")
+    forest, vocabulary = read_treebank(trees, most_words=7, more_text=tmp_path / "more.txt")
+    words = [[leaf.label for leaf in tree.leaves()] for tree in forest]
+    assert words[:2] == [["i", "ca", "n't", "see"], ["the", "N", *["<unk>"] * 6]]
+    assert words[2:] == [["the", "<unk>"]] * 11
+    assert forest.tree_data["split"].tolist() == ["train"] * 11 + ["validation", "test"]
+    assert vocabulary.leaves == ("<eos>", "<unk>", "i", "ca", "n't", "see", "the", "N")
+
+
+def test_a_file_of_trees_with_an_unknown_word_or_too_few_trees_is_refused(tmp_path: Path) -> None:
+    trees = tmp_path / "wsj.mrg"
+    trees.write_text(penn("the", "cat") * 9 + penn("the", "dog"))
+    with pytest.raises(VocabularyError, match=r"wsj\.mrg.*sentence 10: the word 'dog'"):
+        read_treebank(trees)
+    trees.write_text(penn("the", "cat") * 9)
+    with pytest.raises(RecipeError, match="has 9 sentences; a tenth of them is the test part, so it needs ten"):
+        read_treebank(trees)

@@ -67,9 +67,19 @@ def test_a_pair_is_correct_if_the_good_sentence_is_likelier(monkeypatch: pytest.
     name = "treemem.tasks.syntactic_evaluation.scoring.log_probabilities"
     monkeypatch.setattr(name, lambda model, sentences, **options: [values[words] for words in sentences])
     scores = score_pairs(model_of(), pairs)
-    assert [tuple(score) for score in scores] == [("x", 2, 0.5, 0.0), ("y", 1, 0.0, 0.0), ("all", 3, 1 / 3, 0.0)]
+    assert [score[:4] for score in scores] == [("x", 2, 0.5, 0.0), ("y", 1, 0.0, 0.0), ("all", 3, 1 / 3, 0.0)]
     with pytest.raises(RecipeError, match="no minimal pairs"):
         score_pairs(model_of(), [])
+
+
+def test_pairs_whose_words_are_all_known_are_scored_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(TASK, NETWORK, Vocabulary(["<eos>", "<unk>", "a", "b"], [], unknown="<unk>"))
+    values = {("a",): -1.0, ("b",): -2.0, ("c",): -3.0, ("<unk>",): -4.0}
+    pairs = [MinimalPair("x", ("b",), ("a",)), MinimalPair("x", ("a",), ("c",)), MinimalPair("y", ("b",), ("<unk>",))]
+    name = "treemem.tasks.syntactic_evaluation.scoring.log_probabilities"
+    monkeypatch.setattr(name, lambda model, sentences, **options: [values[words] for words in sentences])
+    scores = {score.construction: (score.accuracy, *score[4:]) for score in score_pairs(model, pairs)}
+    assert scores == {"x": (0.5, 1, 0.0), "y": (1.0, 0, None), "all": (2 / 3, 1, 0.0)}
 
 
 def test_other_models_and_unknown_words_are_refused() -> None:
