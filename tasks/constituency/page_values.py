@@ -8,6 +8,7 @@ from typing import Any
 
 from treemem.explore.tables import markdown_table
 from treemem.runs.page_tables import percent
+from treemem.tasks.constituency.published import HEAD, LABELS
 
 _Records = Sequence[Mapping[str, Any]]
 
@@ -24,6 +25,23 @@ def tree_table(records: _Records, labels: Sequence[str] = ()) -> str:
         f1 = [percent(score[metric] for score in scores) for metric in ("sentence_f1", "corpus_f1")]
         depth = f"{statistics.fmean(score['depth'] for score in scores):.1f}"
         rows.append([name, *f1, depth, *(percent(score["recall"][label] for score in scores) for label in labels)])
+    return markdown_table(rows)
+
+
+def parser_table(of_short: _Records, of_all: _Records) -> str:
+    """Return the sentence F1 of induced trees and of baselines as a Markdown table, in the form of the published one.
+
+    Args:
+        of_short, of_all: of :func:`~treemem.tasks.constituency.study.tree_records`, of sentences of at most 10 words
+            and of all.
+    """
+    short, rows = scores_by_trees(of_short), [list(HEAD)]
+    for name, scores in scores_by_trees(of_all).items():
+        f1 = [[score["sentence_f1"] for score in part] for part in (short.get(name, []), scores)]
+        cells = [cell for part in f1 for cell in (percent(part), f"{100 * max(part):.1f}" if part else "")]
+        depth = f"{statistics.fmean(score['depth'] for score in scores):.1f}"
+        recall = [[score["recall"][label] for score in scores if label in score["recall"]] for label in LABELS]
+        rows.append([name, *cells, depth, *map(percent, recall)])
     return markdown_table(rows)
 
 

@@ -63,7 +63,7 @@ def test_a_softmax_of_its_own_takes_vectors_and_layers_of_any_width(cell: str) -
     model.reset_parameters()
     assert not torch.equal(model.output_weight, before)
     assert 0.05 < model.output_weight.abs().max() <= 0.1
-    with pytest.raises(RecipeError, match="have 5 numbers and the last layer 8, .* set tied=False"):
+    with pytest.raises(RecipeError, match=r"have 5 numbers and the last layer 8, .* set tied=False"):
         model_of(cell, embedding_size=5)
 
 
