@@ -3,7 +3,7 @@
     python -m benchmarks.devices --threads 8
 
 Batches of trees are made on the CPU in either case, as in training. On a GPU a step runs with the kernels of the
-library, in plain torch, and as a CUDA graph where that is possible. Beside it stands torch's operation if there is one.
+library, in plain torch, and as a CUDA graph. Beside it stands torch's operation if there is one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from benchmarks.device import CPU, calls_of, measure_on, measured_device, synchronize
@@ -28,9 +28,11 @@ from benchmarks.device_records import Record, add, read, table
 from benchmarks.encoders import ENCODERS
 from benchmarks.memories import MEMORIES
 from benchmarks.operations import Operation
+from benchmarks.problem import Problem
 from benchmarks.report import environment
 from benchmarks.ways import by_engine
 from benchmarks.workloads import gated_network, of_equations, of_logic, of_sentences
+from treemem.engines.cuda.trees_in_bucket import TreesInBucket
 from treemem.ops import CapturedStep, cuda_kernels
 
 Step = Callable[[], object]
@@ -62,9 +64,12 @@ def steps(name: str, way: str, small: bool) -> dict[str, Step]:
         small: whether the workload is of a small size.
     """
     for workload in WORKLOADS:
-        if workload.name == name and way not in ("graph", "peer"):
+        if workload.name == name and way != "peer":
             few = replace(workload, examples=lambda _, make=workload.small: make())  # type: ignore[misc]
-            ours = by_engine((few if small else workload).problem(0))
+            problem = (few if small else workload).problem(0)
+            if way == "graph":
+                return {mode: _captured_trees(problem, mode == "training") for mode in MODES}
+            ours = by_engine(problem)
             return {"training": ours.train, "inference": ours.score}
     for operation in OPERATIONS:
         if operation.name == name:
@@ -74,6 +79,33 @@ def steps(name: str, way: str, small: bool) -> dict[str, Step]:
                 found = {"training": partial(batch.train, run), "inference": partial(batch.score, run)}
                 return found if way != "graph" else {mode: _captured(step, batch) for mode, step in found.items()}
     return {}
+
+
+def _captured_trees(problem: Problem, training: bool) -> Step:
+    """A step on the problem's first batch, which is made anew each time, as a CUDA graph that was captured."""
+    every_node = problem.examples.every_node
+
+    def step(trees: TreesInBucket, label: Tensor) -> None:
+        states = problem.layer.in_bucket(trees)
+        encodings = states.h if every_node else states.root
+        if training:
+            problem.zero_grad()
+            problem.loss(encodings, label).backward()
+        else:
+            problem.head(encodings)
+
+    module = nn.ModuleList([problem.layer, problem.head])
+    captured = CapturedStep(step, module, padding=(-1,), of_nodes=(0,) if every_node else ())
+
+    def run() -> None:
+        batch, feat, label = problem.step(0)
+        with torch.set_grad_enabled(training):
+            captured(batch.with_feat(feat), label)
+
+    for _ in range(2):
+        run()
+    assert captured.num_graphs == 1, "the step was not captured"
+    return run
 
 
 def _captured(step: Step, batch: Operation) -> Step:

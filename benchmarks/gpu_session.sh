@@ -26,7 +26,7 @@ if python -c "import xdist" 2>/dev/null; then tests+=(-n 4); fi
 training=(data.training_size=40000 data.validation_size=500 data.test_size=1000 training.budget=60 training.epochs=6)
 training+=(training.accelerator=cuda)
 if [ ${#rehearse[@]} = 1 ]; then
-  workloads=("on-lstm 1150")
+  workloads=("on-lstm 1150" "logic tree-cell hidden 200" "sst hidden 256")
   compiled=("logic tree-cell hidden 200")
   small=(--small --rounds 1)
   tests=(tests/cuda/test_benchmarks.py)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain, islice, repeat
+from itertools import chain, count, islice, repeat
 from typing import Any
 
 import torch
@@ -135,6 +135,8 @@ class CapturedStep:
         examples, times: the first dimension of each tensor is padded to a multiple of ``examples``, and the second, if
             there is one, to a multiple of ``times``. 1: no padding.
         padding: the number that each tensor is padded with, in the order of the tensors; by default 0.
+        of_nodes: numbers of the tensors, in their order from 0, whose first dimension counts the nodes of the first
+            batch of trees, such as their labels; it is padded as the nodes are.
         most_graphs: buckets after so many have no graph.
         most_bytes: once the graphs have taken as much memory, further buckets have none.
         enabled: False: always run as usual.
@@ -161,13 +163,14 @@ class CapturedStep:
         examples: int = 1,
         times: int = 1,
         padding: Sequence[float] = (),
+        of_nodes: Collection[int] = (),
         most_graphs: int = 32,
         most_bytes: int = 8 << 30,
         enabled: bool = True,
     ) -> None:
         self._step, self._module, self._enabled = step, module, enabled
         self._multiples = checked_count("examples", examples), checked_count("times", times)
-        self._padding = padding
+        self._padding, self._of_nodes = padding, of_nodes
         self._most_graphs, self._most_bytes = checked_count("most_graphs", most_graphs), most_bytes
         self._buckets: dict[Hashable, _Bucket] = {}
         self.num_graphs = self.num_bytes = 0
@@ -179,11 +182,7 @@ class CapturedStep:
             arguments: as of the step; on the CPU or on the device.
         """
         flat, structure = tree_flatten(arguments)
-        numbers = chain(self._padding, repeat(0.0))
-        padded = [
-            PaddedTrees(x, self._multiples[0]) if isinstance(x, TreeBatch) else self._padded(x, next(numbers))
-            for x in flat
-        ]
+        padded = self._padded(flat)
         device = next(self._module.parameters()).device
         if not self._enabled or device.type != _capturer.device_type:
             tensors = iter(to_device_together([x for x in padded if isinstance(x, torch.Tensor)], device))
@@ -225,16 +224,27 @@ class CapturedStep:
         self.num_graphs += 1
         self.num_bytes += num_bytes
 
-    def _padded(self, tensor: Any, number: float) -> torch.Tensor:
-        if not isinstance(tensor, torch.Tensor):
-            raise RecipeError(
-                f"a captured step takes tensors and TreeBatches, not {type(tensor).__name__}; others would not change"
-            )
-        sizes = list(tensor.shape)
-        for axis, multiple in zip(range(len(sizes)), self._multiples, strict=False):
-            sizes[axis] = -(-sizes[axis] // multiple) * multiple
-        if sizes == list(tensor.shape):
-            return tensor
-        padded = tensor.new_full(sizes, number)
-        padded[tuple(map(slice, tensor.shape))] = tensor
+    def _padded(self, arguments: Sequence[Any]) -> list[Padded]:
+        padded = [PaddedTrees(x, self._multiples[0]) if isinstance(x, TreeBatch) else x for x in arguments]
+        nodes = next((x.sizes.nodes for x in padded if isinstance(x, PaddedTrees)), 0)
+        numbers = chain(self._padding, repeat(0.0))
+        places = count()
+        for at, x in enumerate(padded):
+            if isinstance(x, torch.Tensor):
+                sizes = [-(-size // to) * to for size, to in zip(x.shape, self._multiples, strict=False)]
+                if next(places) in self._of_nodes:
+                    sizes[0] = nodes
+                padded[at] = _enlarged(x, (*sizes, *x.shape[2:]), next(numbers))
+            elif not isinstance(x, PaddedTrees):
+                raise RecipeError(
+                    f"a captured step takes tensors and TreeBatches, not {type(x).__name__}; others would not change"
+                )
         return padded
+
+
+def _enlarged(tensor: torch.Tensor, shape: tuple[int, ...], number: float) -> torch.Tensor:
+    if shape == tensor.shape:
+        return tensor
+    enlarged = tensor.new_full(shape, number)
+    enlarged[tuple(map(slice, tensor.shape))] = tensor
+    return enlarged
