@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +22,7 @@ from treemem.engines.cuda.row_steps import RowStep
 from treemem.engines.cuda.run import WIDE_OPTIONS
 from treemem.engines.formulas import kinds_by_arity, printed_formulas
 from treemem.engines.printer.triton import triton_source
-from treemem.engines.printer.triton_layout import WIDEST_FUSED
+from treemem.engines.printer.triton_layout import tiling_of
 from treemem.networks.gated_cell.equations import GatedCellWeights
 from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.memories.controllers.equations import STEPS
@@ -83,23 +82,12 @@ def compiled(kernel: Any, dtype: str, arch: int, options: dict[str, Any], **cons
 
 def assembled(source: ASTSource, arch: int, options: dict[str, Any]) -> Resources:
     """Compile a kernel for ``sm_{arch}``, with some options beside those of all kernels."""
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=COMPILER_OPTIONS | options)
-    ptx = made.asm["ptx"]
-    target = re.search(r"\.target (\S+?),?\s", ptx)
-    assert target is not None
-    folder = Path(triton.__file__).parent / "backends/nvidia/bin"
-    said = ""
-    with tempfile.TemporaryDirectory() as temporary:
-        file = Path(temporary) / "kernel.ptx"
-        file.write_text(ptx)
-        for assembler in ("ptxas", "ptxas-blackwell"):  # of which Triton takes the second for new versions of PTX
-            command = [folder / assembler, "-v", f"--gpu-name={target[1]}", file, "-o", f"{temporary}/kernel.cubin"]
-            done = subprocess.run(command, capture_output=True, text=True)
-            said = done.stderr
-            if done.returncode == 0:
-                break
-    registers = re.findall(r"Used (\d+) registers", said)
-    spilled = re.findall(r"(\d+) bytes spill (?:stores|loads)", said)
+    said = io.StringIO()
+    with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope(), contextlib.redirect_stdout(said):
+        triton.knobs.nvidia.dump_ptxas_log = triton.knobs.compilation.always_compile = True
+        made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=COMPILER_OPTIONS | options)
+    registers = re.findall(r"Used (\d+) registers", said.getvalue())
+    spilled = re.findall(r"(\d+) bytes spill (?:stores|loads)", said.getvalue())
     return Resources(max(map(int, registers)), sum(map(int, spilled)), made.metadata.shared)
 
 
@@ -119,16 +107,17 @@ def layers(hidden_size: int) -> dict[str, TreeLayer]:
     }
 
 
-def kernels_of(layer: TreeLayer) -> dict[str, Any]:
-    """The kernels of a layer over nodes of one and two children."""
+def kernels_of(layer: TreeLayer, itemsize: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The kernels of a layer over nodes of one and two children, and the options of the compiler."""
     batch = TreeBatch.from_trees(["(add (g x) y)"], VOCABULARY)
     states = {name: tuple(value.shape[1:]) for name, value in layer(batch).rows.items()}
     width = layer.cell.node_input_size  # type: ignore[union-attr]
     formulas, _ = printed_formulas(layer.cell, kinds_by_arity(batch.schedule), states, (None, width))  # type: ignore[arg-type]
     printed = {arity: formula.printed for arity, formula in formulas.items()}
     widths, size = [torch.Size(shape).numel() for shape in states.values()], layer.hidden_size
-    module = printed_kernels(triton_source(printed, widths, size))
-    return {name: module[name] for name in ("forward", "backward")}
+    tiling = tiling_of(printed, size, itemsize)
+    module = printed_kernels(triton_source(printed, widths, size, tiling))
+    return {name: module[name] for name in ("forward", "backward")}, {} if tiling.fused else WIDE_OPTIONS
 
 
 Kernels = dict[str, tuple[Any, dict[str, Any]]]
@@ -226,7 +215,8 @@ def case_kernels(name: str, size: int, precision: str) -> Kernels:
     reads_labels = layer.cell.reads_labels  # type: ignore[union-attr]
     unread |= set() if reads_labels else {"features", "d_features"}
     of_layer = {**dict.fromkeys(unread), "PRECISION": precision}
-    return {kernel: (function, of_layer) for kernel, function in kernels_of(layer).items()}
+    kernels, options = kernels_of(layer, 8 if precision == "ieee" else 4)
+    return {kernel: (function, {**of_layer, "OPTIONS": options}) for kernel, function in kernels.items()}
 
 
 def main() -> None:
@@ -241,7 +231,7 @@ def main() -> None:
             continue
         kernels = case_kernels(name, int(size), "tf32x3" if dtype == "fp32" else "ieee")
         for kernel, (function, constants) in kernels.items():
-            options = WIDE_OPTIONS if name in layers(1) and int(size) > WIDEST_FUSED else {}
+            options = constants.pop("OPTIONS", {})
             found[f"{case}:{kernel}"] = compiled(function, dtype, int(arch), options, **constants)
     print(json.dumps(found))
 

@@ -27,13 +27,14 @@ from treemem.engines.level_library import NotNative
 from treemem.engines.printer.compiled_formula import PrintedCell, parameter_of
 from treemem.engines.printer.symbolic import StepError
 from treemem.engines.printer.triton import triton_source
-from treemem.engines.printer.triton_layout import WIDEST, WIDEST_FUSED, block_of, rows_of_tile
+from treemem.engines.printer.triton_layout import WIDEST, Tiling, block_of, tiling_of
 from treemem.native.run import NativeRun, Tensors
 from treemem.native.run import run_native as run_under_autograd
 from treemem.schedule.schedule import Schedule
 
 WIDE_OPTIONS = {"maxnreg": 255}
-"""Options of the compiler if states are wide; by itself the assembler uses fewer registers than it may, and spills."""
+"""Options of the compiler if products go through memory; by itself the assembler uses fewer registers than it may, and
+spills."""
 _MOST_CHILDREN = 16  # of a node; a kernel is compiled for each number of children
 
 
@@ -67,8 +68,9 @@ def run_cuda(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_in
     if D > WIDEST:
         raise NotNative(f"its kernels take states of up to {WIDEST} numbers, and those of this layer have {D}")
     printed = tuple((arity, formula.printed) for arity, formula in formulas.items())
+    tiling = tiling_of(dict(printed), D, leaf_inputs.element_size())
     try:
-        text = _kernel_text(printed, widths, D)
+        text = _kernel_text(printed, widths, D, tiling)
     except StepError as error:
         raise not_printed(module, error) from None
     names = list(chain.from_iterable(formula.printed.learned for formula in formulas.values()))
@@ -78,7 +80,7 @@ def run_cuda(cell: Cell, schedule: Schedule, leaf_inputs: torch.Tensor, inner_in
     learned = torch.cat([parameter_of(module, name).flatten() for name in names]) if names else None
     tensors = _Tensors(flat, learned, features, list(leaves.values()))
     _check([tensor for tensor in tensors.flat() if tensor is not None])
-    run = _Run(printed, text, schedule, _layout(formulas, weights, D), widths, D > WIDEST_FUSED)
+    run = _Run(printed, text, schedule, _layout(formulas, weights, tiling), widths, not tiling.fused)
     run.train = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors.flat())
     return dict(zip(leaves, run_under_autograd(run, *tensors.flat()), strict=True))
 
@@ -90,11 +92,13 @@ def _check(tensors: Sequence[torch.Tensor]) -> None:
 
 
 @cache
-def _kernel_text(printed: tuple[tuple[int, PrintedCell], ...], widths: tuple[int, ...], D: int) -> str:
-    return triton_source(dict(printed), widths, D)
+def _kernel_text(
+    printed: tuple[tuple[int, PrintedCell], ...], widths: tuple[int, ...], D: int, tiling: Tiling
+) -> str:
+    return triton_source(dict(printed), widths, D, tiling)
 
 
-def _layout(formulas: Mapping[int, Formula], weights: Weights, D: int) -> Layout:
+def _layout(formulas: Mapping[int, Formula], weights: Weights, tiling: Tiling) -> Layout:
     """How the rows lie in memory, and all weights and biases one after the other."""
     begins, total = {}, 0
     for key, (weight, bias) in weights.items():
@@ -109,7 +113,7 @@ def _layout(formulas: Mapping[int, Formula], weights: Weights, D: int) -> Layout
             of_arity.append(ProductLayout(product.copies, outputs, inputs, pairs, *begins[key]))
         products.append((arity, tuple(of_arity)))
     factors = tuple((arity, _num_factors(formula.printed)) for arity, formula in formulas.items())
-    return Layout(tuple(products), factors, total, rows_of_tile(D))
+    return Layout(tuple(products), factors, total, tiling.rows)
 
 
 def _num_factors(printed: PrintedCell) -> int:

@@ -1,7 +1,7 @@
 """Programs as Triton kernels: all rows of a level, forwards and backwards.
 
 A program of a kernel takes a tile of rows of one arity and kind. It gathers what the products multiply, multiplies, and
-takes the step; if vectors are too wide for the registers, each of the three leaves its results to the next in memory.
+takes the step; if these do not fit into registers together, each of the three leaves its results to the next in memory.
 The backward kernel pulls the gradients of its rows from the edges to their parents, so no two programs write to one
 place, in any order.
 """
@@ -13,16 +13,14 @@ from collections.abc import Mapping, Sequence
 from treemem.engines.printer.compiled_formula import PrintedCell, parts_of
 from treemem.engines.printer.operations import OPERATIONS
 from treemem.engines.printer.program import Node, Place, in_order
-from treemem.engines.printer.symbolic import StepError
 from treemem.engines.printer.triton_layout import (
     BACKWARD,
     COMMON,
-    MOST_PRODUCTS,
     PRODUCT_FIELDS,
     ROW_FIELDS,
-    WIDEST_FUSED,
     Part,
     Rows,
+    Tiling,
     block_of,
     kept_place,
     name_of,
@@ -30,7 +28,6 @@ from treemem.engines.printer.triton_layout import (
     num_learned,
     owners_of,
     place_in,
-    rows_of_tile,
 )
 from treemem.engines.printer.triton_values import HEAD, Values
 
@@ -38,16 +35,17 @@ BARRIER = "tl.debug_barrier()"
 """What a program has stored, all its threads may read afterwards."""
 
 
-def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D: int) -> str:
+def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D: int, tiling: Tiling) -> str:
     """Return a module with the kernels of a level, ``forward`` and ``backward``.
 
     Args:
         formulas: of the rows, by arity.
         widths: of each state of a row, in numbers.
         D: width of a vector.
+        tiling: of the rows.
 
     Raises:
-        StepError: a formula has an operation that Triton has not, or too many products.
+        StepError: a formula has an operation that Triton has not.
     """
     states = [f"state{at}" for at in range(len(widths))]
     forward = [*COMMON, "inputs", *states]
@@ -57,7 +55,7 @@ def triton_source(formulas: Mapping[int, PrintedCell], widths: Sequence[int], D:
     first, total = 0, sum(map(num_learned, formulas.values()))
     for arity, cell in formulas.items():
         for name in ("forward", "backward"):
-            body = _Tile(cell, widths, D, first, total).kernel(name)
+            body = _Tile(cell, widths, D, tiling, first, total).kernel(name)
             names = ", ".join(forward if name == "forward" else backward)
             lines += ["", "", "@triton.jit", f"def {name}_{arity}(tile, {names}, PRECISION: tl.constexpr):"]
             lines += [f"    {line}" for line in body]
@@ -82,13 +80,22 @@ class _Tile:
         cell: what the rows compute.
         widths: of the states.
         D: width of a vector.
+        tiling: of the rows.
         first_learned, num_learned: where what the formula reads begins, among how many numbers of all arities.
     """
 
-    def __init__(self, cell: PrintedCell, widths: Sequence[int], D: int, first_learned: int, num_learned: int) -> None:
+    def __init__(
+        self,
+        cell: PrintedCell,
+        widths: Sequence[int],
+        D: int,
+        tiling: Tiling,
+        first_learned: int,
+        num_learned: int,
+    ) -> None:
         self._step, self._gathers = cell.step, cell.gathers
         self._shape = cell.step.shape
-        self._widths, self._D, self._block, self._rows = widths, D, block_of(D), rows_of_tile(D)
+        self._widths, self._D, self._block, self._tiling = widths, D, block_of(D), tiling
         self._first_learned, self._num_learned = first_learned, num_learned
         self._states = [
             Rows.of("", 1, parts_of(D, width), D).parts[0] for width in widths
@@ -98,19 +105,11 @@ class _Tile:
             for at, (copies, sizes) in enumerate(self._shape.products.values())
         ]
         self._inputs = [Rows.of("inputs", *gather.shape.inputs, D) for gather in self._gathers if gather.shape.inputs]
-        blocks = sum(
-            len(rows.parts[0]) * sum(gather.forward[part.place].value != 0 for row in inputs.parts for part in row)
-            for gather, inputs, rows in zip(self._gathers, self._inputs, self._outputs, strict=True)
-        )
-        if D <= WIDEST_FUSED and blocks > MOST_PRODUCTS:
-            raise StepError(
-                f"nodes of {self._shape.arity} children have {blocks} products of blocks, too many in Triton"
-            )
         self._lines = self._head()
 
     def kernel(self, name: str) -> list[str]:
         """Return the lines of a kernel; see :func:`triton_source`."""
-        getattr(self, f"_print_{name}" if self._D <= WIDEST_FUSED else f"_print_wide_{name}")()
+        getattr(self, f"_print_{name}" if self._tiling.fused else f"_print_wide_{name}")()
         return self._lines
 
     def _print_forward(self) -> None:
@@ -229,9 +228,9 @@ class _Tile:
         for at in products:
             begin = len(ROW_FIELDS) + at * len(PRODUCT_FIELDS)
             lines += [f"{field}{at} = tl.load(tile + {begin + place})" for place, field in enumerate(PRODUCT_FIELDS)]
-        lines += [f"i = tl.arange(0, {self._rows})[:, None]", f"d = tl.arange(0, {self._block})[None, :]"]
+        lines += [f"i = tl.arange(0, {self._tiling.rows})[:, None]", f"d = tl.arange(0, {self._block})[None, :]"]
         lines += ["rows = i < count", f"wide = d < {self._D}", "there = rows & wide"]
-        if self._D <= WIDEST_FUSED:
+        if self._tiling.fused:
             lines += [f"k = tl.arange(0, {self._block})[:, None]", f"both = (k < {self._D}) & wide"]
         return lines + [f"child_{at} = tl.load(child + edge + i * {arity} + {at}, rows, 0)" for at in range(arity)]
 
@@ -336,7 +335,7 @@ class _Tile:
         return known
 
     def _zeros(self, place: Place) -> str:
-        return f"tl.zeros([{self._rows}, {self._block if place.is_vector else 1}], T)"
+        return f"tl.zeros([{self._tiling.rows}, {self._block if place.is_vector else 1}], T)"
 
     def _weight(self, at: int, output: Part, source: Part, axes: tuple[str, str]) -> str:
         """A block of a weight.

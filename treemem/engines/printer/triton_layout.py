@@ -10,12 +10,11 @@ import numpy as np
 from treemem.engines.printer.compiled_formula import PrintedCell
 from treemem.engines.printer.program import Place
 
-WIDEST_FUSED = 64
-"""Width of a vector up to which the values of a tile, and the blocks of weights, fit into registers."""
 WIDEST = 1024
 """Width of a vector up to which a kernel takes it as a whole."""
-MOST_NUMBERS = 2048  # of a block of vectors
-MOST_PRODUCTS = 96  # of blocks in a kernel, which takes minutes to compile
+_WIDEST_FUSED = 256  # bytes of a vector
+_MOST_PRODUCTS = 20  # of vectors and blocks of weights, in the formula of a node
+_LARGEST = 8192  # bytes of a block of vectors
 
 ROW_FIELDS = ("arity", "row", "count", "edge", "most", "feature", "factor")
 """What the table of tiles says of each: number of children, the first row, how many rows, the first edge, the most
@@ -75,9 +74,33 @@ def num_fields(formulas: Mapping[int, PrintedCell]) -> int:
     return len(ROW_FIELDS) + most * len(PRODUCT_FIELDS)
 
 
-def rows_of_tile(D: int) -> int:
-    """Return how many rows a tile has; tensor cores multiply 16."""
-    return min(16, MOST_NUMBERS // block_of(D))
+class Tiling(NamedTuple):
+    """How a program takes a tile, so that its values fit into registers.
+
+    Attributes:
+        rows: of a tile; tensor cores multiply 16.
+        fused: whether what it multiplies, the results, and blocks of weights are in registers too; else they go through
+            memory.
+    """
+
+    rows: int
+    fused: bool
+
+
+def tiling_of(formulas: Mapping[int, PrintedCell], D: int, itemsize: int) -> Tiling:
+    """Return how programs take tiles of rows with vectors of ``D`` numbers of ``itemsize`` bytes."""
+    size = block_of(D) * itemsize
+    has_few = all(len(cell.products) <= 1 and _num_products(cell, D) <= _MOST_PRODUCTS for cell in formulas.values())
+    return Tiling(min(16, _LARGEST // size), has_few and size <= _WIDEST_FUSED)
+
+
+def _num_products(cell: PrintedCell, D: int) -> int:
+    """How many products of vectors and blocks of weights a formula has."""
+    return sum(
+        copies * results.count(D) * gather.shape.inputs[1].count(D)
+        for (copies, results), gather in zip(cell.step.shape.products.values(), cell.gathers, strict=True)
+        if gather.shape.inputs
+    )
 
 
 def block_of(D: int) -> int:
