@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 import torch
 from engine_parity import assert_same
-from fake_device import DEVICE, HAS_INTERPRETER, fake_device
+from fake_device import DEVICE, HAS_INTERPRETER, FakeDevice, FakeLauncher, fake_device
 from sequence_networks import made, results, with_gradients
+from torch import Tensor
 
 from treemem.engines.affine import Affine
 from treemem.engines.cuda.choice import cuda_kernels
+from treemem.networks.parsers.crvnn import cuda as crvnn
+from treemem.networks.parsers.crvnn.run import continuous_recursion
+from treemem.networks.parsers.ordered_memory.layer import MemoryMaps
+from treemem.networks.parsers.ordered_memory.run import ordered_memory
 from treemem.networks.parsers.prpn.cuda import cuda_layer
 from treemem.networks.parsers.prpn.equations import ReaderWeights, read_layer
 
@@ -41,7 +46,7 @@ NETWORKS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def on_device(network: Any, lengths: tuple[int, ...]) -> dict[str, torch.Tensor]:
+def on_device(network: Any, lengths: tuple[int, ...]) -> dict[str, Tensor]:
     """Outputs and gradients of the kernels."""
     with cuda_kernels(True), fake_device():
         try:
@@ -54,7 +59,10 @@ def on_device(network: Any, lengths: tuple[int, ...]) -> dict[str, torch.Tensor]
 @pytest.mark.parametrize(
     ("name", "options"), [(name, options) for name, several in NETWORKS.items() for options in several], ids=str
 )
-def test_outputs_and_gradients_are_those_of_the_definition(name: str, options: dict[str, Any]) -> None:
+def test_outputs_and_gradients_are_those_of_the_definition(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crvnn, "_CELL_NUMBERS", 128)  # so that its cell takes the positions in several parts
     network = made(name, **options)
     for lengths in OF_BEAMS if name == "RecursionInRecursion" else LENGTHS:
         assert_same(on_device(network, lengths), results(network, lengths, "naive"), f"{lengths}")
@@ -68,7 +76,7 @@ def test_the_reading_network_of_a_prpn_is_that_of_the_definition(size: int, slot
     given = [torch.randn(shape).double() for shape in shapes]
     given[2] = (given[2] > 0).double()  # gates, of which all may be closed
 
-    def run(read: Any, device: Any) -> dict[str, torch.Tensor]:
+    def run(read: Any, device: Any) -> dict[str, Tensor]:
         leaves = [tensor.to(device).requires_grad_() for tensor in given]
         *of_tokens, key, weight, bias, gain, shift, cell_gain, cell_shift, mask = leaves
         weights = ReaderWeights(key, Affine(weight, bias), Affine(gain, shift), Affine(cell_gain, cell_shift))
@@ -79,3 +87,41 @@ def test_the_reading_network_of_a_prpn_is_that_of_the_definition(size: int, slot
     with cuda_kernels(True), fake_device():
         found = run(cuda_layer, DEVICE)
     assert_same(found, run(read_layer, "cpu"), "")
+
+
+def recursion(network: Any, inputs: Tensor) -> Tensor:
+    """States of a CRvNN."""
+    lengths = torch.full((len(inputs),), inputs.shape[1])
+    return continuous_recursion(inputs, network.ends.vectors, lengths, network.weights()).states
+
+
+def memory(maps: Any, inputs: Tensor) -> Tensor:
+    """Outputs of an Ordered Memory of one slot."""
+    return ordered_memory(inputs, torch.full((len(inputs),), inputs.shape[1]), maps.weights(), 1).outputs
+
+
+@pytest.mark.parametrize(
+    ("run", "make"),
+    [(recursion, lambda: made("CRvNN")), (memory, lambda: MemoryMaps(6, 6, "gated"))],
+    ids=["CRvNN", "Ordered Memory"],
+)
+def test_under_autocast_kernels_compute_in_the_precision_of_the_weights(
+    run: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = FakeDevice()
+    launcher = FakeLauncher(device, runs=True)
+    launcher.device_type = "cpu"
+    monkeypatch.setattr("treemem.engines.cuda.launcher._launcher", launcher)
+    torch.manual_seed(0)
+    network, inputs = make().float(), torch.randn(1, 2, 6)
+
+    def gradients(outputs: Tensor) -> Any:
+        return torch.autograd.grad(outputs.sin().sum(), [*network.parameters()], allow_unused=True)
+
+    with cuda_kernels(True):
+        expected, launches = run(network, inputs), device.launches
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = run(network, inputs)
+        assert device.launches == 2 * launches > 0
+        torch.testing.assert_close(outputs, expected, rtol=0, atol=0)
+        torch.testing.assert_close(gradients(outputs), gradients(expected), rtol=0, atol=0)

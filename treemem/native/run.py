@@ -31,7 +31,10 @@ class NativeRun(ABC):
 
     @abstractmethod
     def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
-        """Return the gradients of the tensors, from those of the outputs; those that are not wanted may be any."""
+        """Return the gradients of the tensors, from those of the outputs; those that are not wanted may be any.
+
+        Autocast is off.
+        """
 
 
 def run_native(run: NativeRun, *tensors: torch.Tensor | None) -> tuple[Any, ...]:
@@ -124,5 +127,7 @@ class _Native(torch.autograd.Function):
     def backward(ctx: Any, saved: tuple[torch.Tensor | None, ...], *gradients: torch.Tensor | None) -> tuple[Any, ...]:
         contiguous = [None if tensor is None else tensor.contiguous() for tensor in saved]
         wanted = ctx.needs_input_grad[1:]
-        d_tensors = ctx.run.backward(contiguous, gradients, wanted)
+        device = next(tensor.device for tensor in saved if tensor is not None)
+        with torch.autocast(device.type, enabled=False):
+            d_tensors = ctx.run.backward(contiguous, gradients, wanted)
         return None, *(gradient if is_wanted else None for gradient, is_wanted in zip(d_tensors, wanted, strict=True))

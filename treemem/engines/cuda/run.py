@@ -92,9 +92,7 @@ def _check(tensors: Sequence[torch.Tensor]) -> None:
 
 
 @cache
-def _kernel_text(
-    printed: tuple[tuple[int, PrintedCell], ...], widths: tuple[int, ...], D: int, tiling: Tiling
-) -> str:
+def _kernel_text(printed: tuple[tuple[int, PrintedCell], ...], widths: tuple[int, ...], D: int, tiling: Tiling) -> str:
     return triton_source(dict(printed), widths, D, tiling)
 
 

@@ -14,7 +14,7 @@ WIDEST = 1024
 """Width of a vector up to which a kernel takes it as a whole."""
 _WIDEST_FUSED = 256  # bytes of a vector
 _MOST_PRODUCTS = 20  # of vectors and blocks of weights, in the formula of a node
-_LARGEST = 8192  # bytes of a block of vectors
+_LARGEST = 2048  # numbers of a block of vectors, in float32
 
 ROW_FIELDS = ("arity", "row", "count", "edge", "most", "feature", "factor")
 """What the table of tiles says of each: number of children, the first row, how many rows, the first edge, the most
@@ -89,9 +89,10 @@ class Tiling(NamedTuple):
 
 def tiling_of(formulas: Mapping[int, PrintedCell], D: int, itemsize: int) -> Tiling:
     """Return how programs take tiles of rows with vectors of ``D`` numbers of ``itemsize`` bytes."""
-    size = block_of(D) * itemsize
+    block = block_of(D)
     has_few = all(len(cell.products) <= 1 and _num_products(cell, D) <= _MOST_PRODUCTS for cell in formulas.values())
-    return Tiling(min(16, _LARGEST // size), has_few and size <= _WIDEST_FUSED)
+    rows = _LARGEST // (itemsize // 4) ** 2 // block  # float64 doubles the registers of numbers and of products
+    return Tiling(min(16, rows) or 1, has_few and block * itemsize <= _WIDEST_FUSED)
 
 
 def _num_products(cell: PrintedCell, D: int) -> int:

@@ -327,8 +327,7 @@ class _Run(NativeRun):
         memory, d_memory = (*of_memory, *self._others), (*d_changed, *d_fixed)
         self._launch("backward", d_rows, d_outputs, run, d_read, memory, d_memory, d_last, d_state, placed)
         d_given = [room.of_given(gradient) for room, gradient in zip(self._rooms, d_firsts, strict=True)]
-        with torch.autocast(rows.device.type, enabled=False):
-            of_products = self._of_products(run, d_rows, wanted[0]) if self._step else [d_rows[:, 1:]]
+        of_products = self._of_products(run, d_rows, wanted[0]) if self._step else [d_rows[:, 1:]]
         return [*of_products, *d_given, *d_fixed]
 
     def _of_products(self, run: _Kept, d_rows: torch.Tensor, of_inputs: bool) -> list[torch.Tensor | None]:

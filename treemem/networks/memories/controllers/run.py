@@ -354,42 +354,41 @@ class _Run(NativeRun):
         run, others = _Tensors._make(others[:count]), others[count:]
         tensors, of_fields = others[: self._num_tensors], others[self._num_tensors :]
         fields = {**self._fields, **dict(zip(self._names, of_fields, strict=True))}
-        with torch.autocast("cpu", enabled=False):
-            d_states, d_reads = (None if grad is None else grad.contiguous() for grad in (d_states, d_reads))
-            firsts = (run.hidden, run.cell, run.read)
-            d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
-            d_blocks, d_controls = torch.empty_like(run.blocks), torch.empty_like(run.controls)
-            of_memory = [*starmap(own_gradient, zip_longest(d_others[3:], tensors))]
-            of_source = self._memory.source.gradients
-            d_hidden, d_cell, d_read = d_firsts
-            filled = _GRADIENTS(
-                states=d_states,
-                reads=d_reads,
-                hidden=d_hidden,
-                cell=d_cell,
-                read=d_read,
-                blocks=d_blocks,
-                controls=d_controls,
-            )
-            self._call(
-                "backward",
-                numbers,
-                run,
-                fields,
-                filled,
-                of_source(**dict(zip(of_source.names, of_memory, strict=True))),
-            )
-            to_input = d_blocks[:, : len(of_input)]
-            to_state = d_blocks[:, run.blocks.shape[1] - len(run.of_state) :]
-            return [
-                to_input @ of_input if len(of_input) else d_controls,
-                *d_firsts,
-                *(to_input.t() @ inputs, d_blocks.sum(0)),
-                to_state.t() @ of_step_before(run.hidden, run.states, self._sizes),
-                to_input.t() @ of_step_before(run.read, run.reads, self._sizes),
-                *(d_controls.t() @ run.states, d_controls.sum(0)),
-                *of_memory,
-            ]
+        d_states, d_reads = (None if grad is None else grad.contiguous() for grad in (d_states, d_reads))
+        firsts = (run.hidden, run.cell, run.read)
+        d_firsts = [own_gradient(gradient, first) for gradient, first in zip(d_others[:3], firsts, strict=True)]
+        d_blocks, d_controls = torch.empty_like(run.blocks), torch.empty_like(run.controls)
+        of_memory = [*starmap(own_gradient, zip_longest(d_others[3:], tensors))]
+        of_source = self._memory.source.gradients
+        d_hidden, d_cell, d_read = d_firsts
+        filled = _GRADIENTS(
+            states=d_states,
+            reads=d_reads,
+            hidden=d_hidden,
+            cell=d_cell,
+            read=d_read,
+            blocks=d_blocks,
+            controls=d_controls,
+        )
+        self._call(
+            "backward",
+            numbers,
+            run,
+            fields,
+            filled,
+            of_source(**dict(zip(of_source.names, of_memory, strict=True))),
+        )
+        to_input = d_blocks[:, : len(of_input)]
+        to_state = d_blocks[:, run.blocks.shape[1] - len(run.of_state) :]
+        return [
+            to_input @ of_input if len(of_input) else d_controls,
+            *d_firsts,
+            *(to_input.t() @ inputs, d_blocks.sum(0)),
+            to_state.t() @ of_step_before(run.hidden, run.states, self._sizes),
+            to_input.t() @ of_step_before(run.read, run.reads, self._sizes),
+            *(d_controls.t() @ run.states, d_controls.sum(0)),
+            *of_memory,
+        ]
 
     def _call(self, name: str, numbers: torch.Tensor, run: Any, fields: Mapping[str, Any], *gradients: Any) -> None:
         """Call C++ with what the run and the memory have."""

@@ -18,8 +18,8 @@ from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.parsers.crvnn.equations import EPSILON, CRvNNWeights, Ends
 from treemem.networks.parsers.crvnn.printed import HIDDEN_STEPS, SCORE_STEP, driven_maps
 
-_MOST_POSITIONS = 64  # of a sequence, of which a block has the square
-_LARGEST = 4096  # numbers of a block, which has a vector of each position
+_LARGEST = 16384  # bytes of a block, which has a vector or a number for each position of each position
+_CELL_NUMBERS = 1024  # of the positions of which the step of the cell is taken together
 PART = 16
 """Positions of vectors that are multiplied by neighbours at a time."""
 _CELL, _SCORE = RowStep(gated_of_two), RowStep(SCORE_STEP)
@@ -27,15 +27,23 @@ _HIDDEN = {name: RowStep(printed) for name, printed in HIDDEN_STEPS.items()}
 
 
 def kernel_steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights) -> Ends | None:
-    """Return what ``naive_steps`` does, or None if kernels are not wanted or cannot be used.
+    """Return what ``naive_steps`` does, or None if kernels are not wanted or cannot be used. Autocast is off inside.
 
-    They need what :meth:`treemem.engines.cuda.launcher.Launcher.why_not` says, equation 5, sequences of up to 62
-    tokens, and blocks of up to 4,096 numbers, which are the positions times ``hidden_size``, each as a power of 2.
+    They need what :meth:`treemem.engines.cuda.launcher.Launcher.why_not` says, equation 5, and blocks of up to 16 KiB:
+    positions times positions, and positions times ``hidden_size``, each as a power of 2. There are two more positions
+    than tokens, so float32 has up to 62 tokens.
     """
+    with torch.autocast(states.device.type, enabled=False):
+        dtype = weights.score.bias.dtype
+        return _steps(states.to(dtype), lengths, weights)  # autocast may have lowered their precision
+
+
+def _steps(states: torch.Tensor, lengths: torch.Tensor, weights: CRvNNWeights) -> Ends | None:
     cell = (*weights.cell.hidden, *weights.cell.gates, *weights.cell.norm)
     given = [states, *cell, *weights.window, *weights.score, *(weights.features or ())]
     positions = block_of(states.shape[1])
-    fits = positions <= _MOST_POSITIONS and positions * block_of(states.shape[2]) <= _LARGEST
+    widest = max(positions, block_of(states.shape[2]))
+    fits = positions * widest * states.element_size() <= _LARGEST
     if weights.equation != 5 or not fits or not runs_kernels(given):
         return None
     tensors = [states, *driven_maps(weights)]
@@ -195,8 +203,9 @@ def constants(kernel: str, weights: CRvNNWeights, size: int, D: int, dtype: torc
     if kernel != "look":
         known["MODULATED"] = weights.modulated
     if kernel.startswith("look"):
-        return known | {"PART": PART, "PRECISION": product_precision(dtype)}
-    known["BLOCK"] = block_of(D)
+        known |= {"PART": PART, "PRECISION": product_precision(dtype)}
+        return known | ({"num_stages": 1} if kernel == "look_backward" else {})  # what is loaded early would be spilled
+    known["BLOCK"], known["ROWS"] = block_of(D), min(known["P"], max(1, _CELL_NUMBERS // block_of(D)))
     known |= {"EPSILON": EPSILON[5] * (4 if weights.modulated else 2), "SCORE": _SCORE.step, "CELL": _CELL.step}
     if kernel == "advance":
         return known | {"THRESHOLD": weights.threshold}

@@ -94,11 +94,11 @@ def look_backward(
     place = tl.arange(0, P)
     column, row = place[:, None] < size, place[None, :] < size
     of_step, of_row = sequences * size, begin + place[:, None]
-    e = tl.load(existence + now.to(tl.int64) * of_step + begin + place[None, :], row, 0.0)
+    before = existence + now.to(tl.int64) * of_step + begin + place[None, :]
     values = read + (kept.to(tl.int64) * of_step + of_row) * (2 * N + 1) * D
     d_e = tl.load(d_existence + begin + place[None, :], row, 0.0)
     for side in tl.static_range(-1, 2, 2):
-        neighbors, sums = _neighbors(e, side, P)
+        neighbors, _ = _neighbors(tl.load(before, row, 0.0), side, P)
         d_neighbors = tl.zeros([P, P], T)
         if MODULATED:
             d_among = tl.load(d_choices + of_step + of_row, column, 0.0)
@@ -111,10 +111,10 @@ def look_backward(
             there = column & (d < D)
             gradients = d_read + of_row * (2 * N + 1) * D + d
             d_values = tl.zeros([P, PART], T)
-            for back in tl.static_range(N):
+            for back in range(N):
                 d_values += tl.load(gradients + (N + side * (N - back)) * D, there, 0.0)
-                if side < 0 and back == N - 1:
-                    d_values += tl.load(d_left + of_row * D + d, there, 0.0)
+                if side < 0:
+                    d_values += tl.load(d_left + of_row * D + d, there & (back == N - 1), 0.0)
                 source = tl.load(values + (N + side * (N - back - 1)) * D + d, there, 0.0)
                 d_neighbors = tl.dot(d_values, tl.trans(source), d_neighbors, input_precision=PRECISION, out_dtype=T)
                 d_values = tl.dot(tl.trans(neighbors), d_values, input_precision=PRECISION, out_dtype=T)
@@ -122,6 +122,7 @@ def look_backward(
                 d_values += tl.load(gradients + N * D, there, 0.0)
             state = d_states + of_row * D + d
             tl.store(state, tl.load(state, there, 0.0) + d_values, there)
+        _, sums = _neighbors(tl.load(before, row, 0.0), side, P)  # again, since both do not fit into registers
         d_e += _neighbors_backward(d_neighbors, sums, side, P)
     tl.store(d_existence + begin + place[None, :], d_e, row)
 
@@ -180,7 +181,8 @@ def advance(
     gates, window, read, states, existence, taken, going, total, ended_well, lengths,
     gain, shift, weight, bias, absent, change, now, then, kept, sequences, size, step,
     EPSILON: tl.constexpr, THRESHOLD: tl.constexpr, MODULATED: tl.constexpr, N: tl.constexpr,
-    D: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr, SCORE: tl.constexpr, CELL: tl.constexpr,
+    D: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    SCORE: tl.constexpr, CELL: tl.constexpr,
 ):  # fmt: skip
     """Choose who gives way, and take the step.
 
@@ -211,20 +213,27 @@ def advance(
     )  # fmt: skip
     takes = tl.sum(left * tl.trans(gives), 1, keep_dims=True)
     takes = tl.where((place >= 1) & (place <= length), takes, 0.0)
-    products, children, learned = _of_cell(gates, read, states, gain, shift, row, now_row, place, d, rows, wide, N, D)
-    (composed,) = CELL(products, children, (), learned, wide, D)
-    goes = tl.load(going + now.to(tl.int64) * sequences + sequence)
-    state = tl.where(goes > 0, children[1] + takes * (composed - children[1]), children[1])
-    after = tl.where(goes > 0, e * (1 - gives), e)
-    tl.store(states + (then_row + place) * D + d, state, rows & wide)
-    tl.store(existence + then_row + place, after, rows)
     tl.store(taken + then_row + place, takes, rows)
+    goes = tl.load(going + now.to(tl.int64) * sequences + sequence)
+    after = tl.where(goes > 0, e * (1 - gives), e)
+    tl.store(existence + then_row + place, after, rows)
     so_far = total + begin + place
     tl.store(so_far, tl.load(so_far, rows, 0.0) + e * goes, rows)
     remaining = tl.sum(tl.where(after > tl.full([1, 1], THRESHOLD, e.dtype), 1, 0)) - 2
     goes_on = (remaining > 1) & (length >= step + 1)
     tl.store(going + then.to(tl.int64) * sequences + sequence, goes_on.to(e.dtype))
     tl.store(ended_well + sequence, 1.0, remaining == 1)
+    tl.debug_barrier()  # all threads may read who takes
+    for first in range(0, P, ROWS):
+        at = first + tl.arange(0, ROWS)[:, None]
+        of_part = at < size
+        products, children, learned = _of_cell(
+            gates, read, states, gain, shift, row, now_row, at, d, of_part, wide, N, D
+        )  # fmt: skip
+        (composed,) = CELL(products, children, (), learned, wide, D)
+        share = tl.load(taken + then_row + at, of_part, 0.0)
+        state = tl.where(goes > 0, children[1] + share * (composed - children[1]), children[1])
+        tl.store(states + (then_row + at) * D + d, state, of_part & wide)
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
@@ -232,7 +241,7 @@ def advance_backward(
     gates, window, read, states, existence, taken, going, lengths, gain, shift, weight, bias, absent, change,
     d_states, d_existence, d_taken, d_left, d_choices, d_learned, d_bias, now, kept, sequences, size,
     EPSILON: tl.constexpr, MODULATED: tl.constexpr, N: tl.constexpr,
-    D: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr,
+    D: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
     SCORE: tl.constexpr, SCORE_BACKWARD: tl.constexpr, CELL: tl.constexpr, CELL_BACKWARD: tl.constexpr,
 ):  # fmt: skip
     """Take :func:`advance` backwards.
@@ -250,34 +259,44 @@ def advance_backward(
     begin, of_step = sequence * size, sequences * size
     place, d = tl.arange(0, P)[:, None], tl.arange(0, BLOCK)[None, :]
     rows, wide = place < size, d < D
-    there = rows & wide
     now_row, row = now.to(tl.int64) * of_step + begin, kept.to(tl.int64) * of_step + begin
     length = tl.load(lengths + sequence)
+    goes = tl.load(going + now.to(tl.int64) * sequences + sequence)
+    target = d_learned + sequence * 3 * D + d
+    d_gain, d_shift = tl.load(target + D, wide, 0.0), tl.load(target + 2 * D, wide, 0.0)
+    for first in range(0, P, ROWS):
+        at = first + tl.arange(0, ROWS)[:, None]
+        of_part = at < size
+        there = of_part & wide
+        products, children, learned = _of_cell(
+            gates, read, states, gain, shift, row, now_row, at, d, of_part, wide, N, D
+        )  # fmt: skip
+        (composed,) = CELL(products, children, (), learned, wide, D)
+        d_state = tl.load(d_states + (begin + at) * D + d, there, 0.0)
+        d_takes = goes * tl.sum(tl.where(wide, d_state * (composed - children[1]), 0.0), 1, keep_dims=True)
+        d_takes += tl.load(d_taken + begin + at, of_part, 0.0)
+        tl.store(d_choices + begin + at, tl.where((at >= 1) & (at <= length), d_takes, 0.0), of_part)
+        d_composed = goes * tl.load(taken + now_row + of_step + at, of_part, 0.0) * d_state
+        of_cell = CELL_BACKWARD(products, children, (), learned, (0.0,), (d_composed,), wide, D)
+        tl.debug_barrier()  # all threads have read what gradients may be stored over
+        for block in tl.static_range(4):
+            tl.store(gates + ((row + at) * 4 + block) * D + d, of_cell[block], there)
+        tl.store(d_left + (begin + at) * D + d, of_cell[4], there)
+        tl.store(d_states + (begin + at) * D + d, d_state - d_composed + of_cell[5], there)
+        d_gain += _sum_of_rows(of_cell[6], there)
+        d_shift += _sum_of_rows(of_cell[7], there)
+    tl.store(target + D, d_gain, wide)
+    tl.store(target + 2 * D, d_shift, wide)
+    tl.debug_barrier()  # all threads may read the gradients of who takes
+
+    of_row, there = begin + place, rows & wide
     e = tl.load(existence + now_row + place, rows, 0.0)
     hidden = _window(window, taken + now_row + place, absent, change, row, place, d, rows, wide, D)
     learned_score = tl.load(weight + d, wide, 0.0)
     score, most, highest, moves, among, gives, left = _choices(
         hidden, tl.trans(e), learned_score, tl.load(bias), length, place, wide, EPSILON, MODULATED, D, P, SCORE
     )
-    is_token = (place >= 1) & (place <= length)
-    takes = tl.where(is_token, tl.sum(left * tl.trans(gives), 1, keep_dims=True), 0.0)
-    products, children, learned = _of_cell(gates, read, states, gain, shift, row, now_row, place, d, rows, wide, N, D)
-    (composed,) = CELL(products, children, (), learned, wide, D)
-    goes = tl.load(going + now.to(tl.int64) * sequences + sequence)
-    of_row = begin + place
-    d_state = tl.load(d_states + of_row * D + d, there, 0.0)
-    d_takes = goes * tl.sum(tl.where(wide, d_state * (composed - children[1]), 0.0), 1, keep_dims=True)
-    d_takes = tl.where(is_token, d_takes + tl.load(d_taken + of_row, rows, 0.0), 0.0)
-    d_composed = goes * takes * d_state
-    of_cell = CELL_BACKWARD(products, children, (), learned, (0.0,), (d_composed,), wide, D)
-    tl.debug_barrier()  # all threads have read what gradients may be stored over
-    for block in tl.static_range(4):
-        tl.store(gates + ((row + place) * 4 + block) * D + d, of_cell[block], there)
-    tl.store(d_left + of_row * D + d, of_cell[4], there)
-    tl.store(d_states + of_row * D + d, d_state - d_composed + of_cell[5], there)
-    target = d_learned + sequence * 3 * D + d
-    tl.store(target + D, tl.load(target + D, wide, 0.0) + _sum_of_rows(of_cell[6], there), wide)
-    tl.store(target + 2 * D, tl.load(target + 2 * D, wide, 0.0) + _sum_of_rows(of_cell[7], there), wide)
+    d_takes = tl.load(d_choices + of_row, rows, 0.0)
     d_after = tl.load(d_existence + of_row, rows, 0.0)
     d_gives = tl.sum(tl.trans(left) * tl.trans(d_takes), 1, keep_dims=True) - goes * e * d_after
     d_among = -d_gives * gives / among
@@ -299,7 +318,6 @@ def advance_backward(
     if change is not None:
         by_feature = tl.where(wide, d_window * tl.load(change + d, wide, 0.0), 0.0)
         tl.store(d_taken + of_row, tl.sum(by_feature, 1, keep_dims=True), rows)
-    tl.store(d_choices + of_row, d_takes, rows)
     tl.store(d_choices + of_step + of_row, d_among, rows)
     tl.store(d_choices + 2 * of_step + of_row, gives, rows)
     tl.store(d_choices + 3 * of_step + of_row, moves, rows)

@@ -158,30 +158,29 @@ class _Trees(NativeRun):
         d_states, d_scores = torch.zeros_like(kept.states), torch.zeros_like(kept.scores)
         d_pairs, d_gates = torch.zeros_like(kept.inputs), torch.empty_like(kept.gates)
         d_cells, scratch = kept.inputs.new_empty(self._sequences, width), kept.scores.new_empty(self._num_leaves)
-        with torch.autocast(kept.states.device.type, enabled=False):
-            of_h = of_c = None
-            if kept.temperature is not None:
-                of_c = torch.empty_like(kept.inputs)
-                self._pair_gradients(kept, None, None, d_gates, of_c)
-                of_h = d_gates @ kept.weight
-            outgoing = d_states, d_roots, d_compositions, d_scores, d_pairs, d_gates, d_cells, scratch
-            numbers = self._num_leaves, self._longest, kept.temperature
-            probability = self._by_step(kept.probability)
-            for step, active, _, _ in reversed(self._steps()):
-                at = step - 1
-                here = kept.nodes[at], kept.nodes[step], kept.pairs[at], kept.children, kept.states, kept.gates
-                of_score = (of_h, of_c) if step + 1 < self._longest else (None, None)  # the last pair has no rival
-                arguments = step, kept.lengths, *here, kept.chosen, probability[at], *of_score, *outgoing, *numbers
-                self._launch("choice_backward", (active,), kept, *arguments)
-                d_hidden = d_gates[:active] @ kept.weight
-                of_children = kept.children, kept.chosen, d_hidden, d_cells, d_states, self._longest
-                self._launch("add_to_children", (active, 2), kept, step, *of_children)
-            self._pair_gradients(kept, d_scores, d_pairs, d_gates, None)
-            d_leaves = d_states[: self._num_leaves].view(self._sequences, self._longest, width)
-            if d_roots is not None and self._sizes[1] < self._sequences:
-                d_leaves[self._sizes[1] :, 0] += d_roots[self._sizes[1] :]  # trees of one leaf
-            composed = kept.states[self._num_leaves :, :size]
-            return [d_leaves, d_gates.t() @ kept.inputs, d_gates.sum(0), composed.t() @ d_scores]
+        of_h = of_c = None
+        if kept.temperature is not None:
+            of_c = torch.empty_like(kept.inputs)
+            self._pair_gradients(kept, None, None, d_gates, of_c)
+            of_h = d_gates @ kept.weight
+        outgoing = d_states, d_roots, d_compositions, d_scores, d_pairs, d_gates, d_cells, scratch
+        numbers = self._num_leaves, self._longest, kept.temperature
+        probability = self._by_step(kept.probability)
+        for step, active, _, _ in reversed(self._steps()):
+            at = step - 1
+            here = kept.nodes[at], kept.nodes[step], kept.pairs[at], kept.children, kept.states, kept.gates
+            of_score = (of_h, of_c) if step + 1 < self._longest else (None, None)  # the last pair has no rival
+            arguments = step, kept.lengths, *here, kept.chosen, probability[at], *of_score, *outgoing, *numbers
+            self._launch("choice_backward", (active,), kept, *arguments)
+            d_hidden = d_gates[:active] @ kept.weight
+            of_children = kept.children, kept.chosen, d_hidden, d_cells, d_states, self._longest
+            self._launch("add_to_children", (active, 2), kept, step, *of_children)
+        self._pair_gradients(kept, d_scores, d_pairs, d_gates, None)
+        d_leaves = d_states[: self._num_leaves].view(self._sequences, self._longest, width)
+        if d_roots is not None and self._sizes[1] < self._sequences:
+            d_leaves[self._sizes[1] :, 0] += d_roots[self._sizes[1] :]  # trees of one leaf
+        composed = kept.states[self._num_leaves :, :size]
+        return [d_leaves, d_gates.t() @ kept.inputs, d_gates.sum(0), composed.t() @ d_scores]
 
     def _pair_gradients(self, kept: _Kept, *of_pairs: torch.Tensor | None) -> None:
         arguments = kept.gates, kept.children, kept.states, kept.query, *of_pairs, self._num_leaves

@@ -72,16 +72,15 @@ class CudaSteps(NativeRun):
         from_outside = [None] * len(self._sizes) if d_states is None else d_states.contiguous().split(self._sizes)
         steps = zip(*(of_tokens.split(self._sizes) for of_tokens in (blocks, masters, cells, d_blocks)), strict=True)
         before = [cell, *cells.split(self._sizes)]
-        with torch.autocast(inputs.device.type, enabled=False):
-            for t, (block, gates, c, d_block) in reversed([*enumerate(steps)]):
-                size = len(block)
-                tensors = block, before[t], gates, c, from_outside[t], d_hidden, d_cell, d_block
-                launcher().launch(step_backward, (size,), *tensors, **known)
-                torch.mm(d_block, hidden_weight, out=d_hidden[:size])
-            by_column = d_blocks.t()
-            previous = of_step_before(hidden, states, self._sizes)
-            of_maps = by_column @ inputs, d_blocks.sum(0), by_column @ previous
-            return [d_blocks @ input_weight, d_hidden, d_cell, *of_maps]
+        for t, (block, gates, c, d_block) in reversed([*enumerate(steps)]):
+            size = len(block)
+            tensors = block, before[t], gates, c, from_outside[t], d_hidden, d_cell, d_block
+            launcher().launch(step_backward, (size,), *tensors, **known)
+            torch.mm(d_block, hidden_weight, out=d_hidden[:size])
+        by_column = d_blocks.t()
+        previous = of_step_before(hidden, states, self._sizes)
+        of_maps = by_column @ inputs, d_blocks.sum(0), by_column @ previous
+        return [d_blocks @ input_weight, d_hidden, d_cell, *of_maps]
 
 
 def constants(hidden_size: int, chunk_size: int, kernel: str) -> dict[str, Any]:

@@ -116,8 +116,7 @@ class NativeSteps(NativeRun):
         filled = _GRADIENTS(states=d_states, hidden=d_hidden, cell=d_cell, blocks=d_blocks)
         problem = _PROBLEM(**self._numbers, **tensors, bias=None, last_hidden=None, last_cell=None)
         self._library.backward(problem, filled)
-        with torch.autocast("cpu", enabled=False):
-            by_column = d_blocks.t()
-            before = of_step_before(tensors["hidden"], states, self._sizes)
-            of_maps = by_column @ tensors["inputs"], d_blocks.sum(0), by_column @ before
-            return [d_blocks @ tensors["input_weight"], d_hidden, d_cell, *of_maps]
+        by_column = d_blocks.t()
+        before = of_step_before(tensors["hidden"], states, self._sizes)
+        of_maps = by_column @ tensors["inputs"], d_blocks.sum(0), by_column @ before
+        return [d_blocks @ tensors["input_weight"], d_hidden, d_cell, *of_maps]

@@ -23,7 +23,7 @@ from treemem.networks.parsers.ordered_memory.equations import (
 )
 from treemem.networks.parsers.ordered_memory.printed import HIDDEN, STEPS, driven_weights
 
-_LARGEST = 8192  # numbers of a block, which has a vector of each slot
+_LARGEST = 32768  # bytes of a block, which has a vector of each slot
 _ROW_NUMBERS = 512  # of a block that composes; the fewer, the more programs there are
 
 ROW_STEPS = {kind: RowStep(printed) for kind, printed in STEPS.items()}
@@ -31,19 +31,26 @@ _HIDDEN = RowStep(HIDDEN)
 
 
 def kernel_steps(problem: Problem, trace: bool) -> PackedSteps | None:
-    """Return the same as ``naive``, or None if kernels are not wanted or cannot be used.
+    """Return the same as ``naive``, or None if kernels are not wanted or cannot be used. Autocast is off inside.
 
     They need what :meth:`treemem.engines.cuda.launcher.Launcher.why_not` says, ``hidden_size`` up to 1,024, and blocks
-    of up to 8,192 numbers, which are the slots times ``hidden_size``, each as a power of 2.
+    of up to 32 KiB, which are the slots times ``hidden_size``, each as a power of 2.
     """
+    with torch.autocast(problem.inputs.device.type, enabled=False):
+        return _steps(problem, trace)
+
+
+def _steps(problem: Problem, trace: bool) -> PackedSteps | None:
     weights, dropouts = problem.weights, problem.dropouts
     maps = (weights.input, weights.input_norm, *weights.attention, *weights.cell)
-    given = [problem.inputs, *(tensor for affine in maps for tensor in affine)]
-    size = len(weights.input.bias)
-    fits = size <= WIDEST and power_of_2(problem.slots) * block_of(size) <= _LARGEST
-    if not fits or not runs_kernels(given):
+    bias = weights.input.bias
+    inputs = problem.inputs.to(bias.dtype)  # autocast may have lowered their precision
+    given = [inputs, *(tensor for affine in maps for tensor in affine)]
+    size = len(bias)
+    num_bytes = power_of_2(problem.slots) * block_of(size) * bias.element_size()
+    if size > WIDEST or num_bytes > _LARGEST or not runs_kernels(given):
         return None
-    projected = project(problem.inputs, weights)
+    projected = project(inputs, weights)
     queries = queries_of(projected[problem.sizes[0] :], weights.attention, dropouts.memory)
     tensors = [projected, dropped(projected, dropouts.cell), queries, *driven_weights(weights)]
     train = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)

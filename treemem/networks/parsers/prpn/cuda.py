@@ -102,14 +102,13 @@ class _Reading(NativeRun):
         read = of_gates, gates, key, hidden, *norms, history, keys, recurrent
         set_here = d_history, d_of_gates, d_keys, d_gates, d_recurrent, d_learned
         launcher().launch(read_backward, (sequences,), *read, *set_here, longest, scale, **known)
-        with torch.autocast(history.device.type, enabled=False):
-            before = history[:, slots - 1 : slots - 1 + longest, :size].flatten(0, 1)
-            d_key = d_keys.flatten(0, 1).t() @ before
-            of_hidden = d_recurrent.flatten(0, 1)
-            d_norms = d_learned.sum(0)
-            of_norms = d_norms[:4].flatten(), d_norms[4:8].flatten(), d_norms[8], d_norms[9]
-            d_hidden = of_hidden.t() @ selected.flatten(0, 1), of_hidden.sum(0)
-            return [d_of_gates, d_keys, d_gates, d_history[:, :slots], d_key, *d_hidden, *of_norms]
+        before = history[:, slots - 1 : slots - 1 + longest, :size].flatten(0, 1)
+        d_key = d_keys.flatten(0, 1).t() @ before
+        of_hidden = d_recurrent.flatten(0, 1)
+        d_norms = d_learned.sum(0)
+        of_norms = d_norms[:4].flatten(), d_norms[4:8].flatten(), d_norms[8], d_norms[9]
+        d_hidden = of_hidden.t() @ selected.flatten(0, 1), of_hidden.sum(0)
+        return [d_of_gates, d_keys, d_gates, d_history[:, :slots], d_key, *d_hidden, *of_norms]
 
 
 def constants(kernel: str, size: int, slots: int) -> dict[str, Any]:

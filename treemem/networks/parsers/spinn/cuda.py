@@ -108,19 +108,18 @@ class _Run(NativeRun):
             d_nodes.flatten(0, 1).index_copy_(0, kept.last, d_roots)
         outgoing = d_nodes, d_gates, None if d_tracked is None else d_tracked.contiguous(), d_tracker_gates
         _launch("transitions_backward", (sequences,), size, tracker_size, *kept[:-2], *outgoing, longest)
-        with torch.autocast(d_nodes.device.type, enabled=False):
-            hidden = kept.nodes[:, :, :size].reshape(-1, size)
-            of_cell, of_tracker = d_gates.flatten(0, 1), d_tracker_gates.flatten(0, 1)
-            read = hidden.index_select(0, kept.made_of[:, :, :2].flatten()).view(-1, 2 * size)
-            d_weights: list[torch.Tensor | None] = [d_nodes[:, :longest], of_cell.t() @ read, of_cell.sum(0)]
-            if not tracker_size:
-                return [*d_weights, *[None] * 6]
-            read = hidden.index_select(0, kept.tops.flatten()).view(-1, 3 * size)
-            of_steps = kept.tracked[:, :, :tracker_size]
-            before = functional.pad(of_steps[:, :-1], (0, 0, 1, 0)).flatten(0, 1)
-            by_cell = of_steps.flatten(0, 1).index_select(0, kept.made_of[:, :, 2].flatten())
-            d_weights += [of_tracker.t() @ read, of_tracker.sum(0), of_tracker.t() @ before, of_cell.t() @ by_cell]
-            return [*d_weights, None, None]
+        hidden = kept.nodes[:, :, :size].reshape(-1, size)
+        of_cell, of_tracker = d_gates.flatten(0, 1), d_tracker_gates.flatten(0, 1)
+        read = hidden.index_select(0, kept.made_of[:, :, :2].flatten()).view(-1, 2 * size)
+        d_weights: list[torch.Tensor | None] = [d_nodes[:, :longest], of_cell.t() @ read, of_cell.sum(0)]
+        if not tracker_size:
+            return [*d_weights, *[None] * 6]
+        read = hidden.index_select(0, kept.tops.flatten()).view(-1, 3 * size)
+        of_steps = kept.tracked[:, :, :tracker_size]
+        before = functional.pad(of_steps[:, :-1], (0, 0, 1, 0)).flatten(0, 1)
+        by_cell = of_steps.flatten(0, 1).index_select(0, kept.made_of[:, :, 2].flatten())
+        d_weights += [of_tracker.t() @ read, of_tracker.sum(0), of_tracker.t() @ before, of_cell.t() @ by_cell]
+        return [*d_weights, None, None]
 
 
 def _launch(kernel: str, grid: tuple[int, ...], size: int, tracker_size: int, *arguments: Any) -> None:
