@@ -123,6 +123,6 @@ def test_torch_runs_where_a_block_would_be_too_large() -> None:
     with cuda_kernels(True), fake_device():
         reading = Reading(KINDS[0], [2], DEVICE)
         inputs, begins_empty = reading.inputs[0], torch.zeros(1, dtype=torch.bool).to(DEVICE)
-        problem = Problem(inputs, [1, 1], begins_empty, reading.maps.weights(), 512)
+        problem = Problem(inputs, [1, 1], begins_empty, reading.maps.weights(), 256)
         assert cuda.kernel_steps(problem, True) is not None
-        assert cuda.kernel_steps(problem._replace(slots=513), True) is None
+        assert cuda.kernel_steps(problem._replace(slots=257), True) is None

@@ -22,6 +22,8 @@ _LARGEST = 16384  # bytes of a block, which has a vector or a number for each po
 _CELL_NUMBERS = 1024  # of the positions of which the step of the cell is taken together
 PART = 16
 """Positions of vectors that are multiplied by neighbours at a time."""
+LOOK_BACKWARD_OPTIONS = {"num_stages": 1, "maxnreg": 255}
+"""Options of the compiler, which by itself loads much early, or takes fewer registers than it may, and spills."""
 _CELL, _SCORE = RowStep(gated_of_two), RowStep(SCORE_STEP)
 _HIDDEN = {name: RowStep(printed) for name, printed in HIDDEN_STEPS.items()}
 
@@ -204,7 +206,7 @@ def constants(kernel: str, weights: CRvNNWeights, size: int, D: int, dtype: torc
         known["MODULATED"] = weights.modulated
     if kernel.startswith("look"):
         known |= {"PART": PART, "PRECISION": product_precision(dtype)}
-        return known | ({"num_stages": 1} if kernel == "look_backward" else {})  # what is loaded early would be spilled
+        return known | (LOOK_BACKWARD_OPTIONS if kernel == "look_backward" else {})
     known["BLOCK"], known["ROWS"] = block_of(D), min(known["P"], max(1, _CELL_NUMBERS // block_of(D)))
     known |= {"EPSILON": EPSILON[5] * (4 if weights.modulated else 2), "SCORE": _SCORE.step, "CELL": _CELL.step}
     if kernel == "advance":

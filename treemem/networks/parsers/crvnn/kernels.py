@@ -85,7 +85,8 @@ def look_backward(
 
     Args:
         existence, read: as the forward pass left them.
-        d_read: gradients of one step, but for what ``d_left`` adds to the nearest neighbour on the left.
+        d_read: gradients of one step, but for what ``d_left`` adds to the nearest neighbour on the left; to each are
+            added those of what was made of it.
         d_choices: of one step, what :func:`advance_backward` stores for the gradients of the neighbours.
         d_states, d_existence: of one step, are added to.
     """
@@ -94,11 +95,28 @@ def look_backward(
     place = tl.arange(0, P)
     column, row = place[:, None] < size, place[None, :] < size
     of_step, of_row = sequences * size, begin + place[:, None]
-    before = existence + now.to(tl.int64) * of_step + begin + place[None, :]
+    e = tl.load(existence + now.to(tl.int64) * of_step + begin + place[None, :], row, 0.0)
     values = read + (kept.to(tl.int64) * of_step + of_row) * (2 * N + 1) * D
     d_e = tl.load(d_existence + begin + place[None, :], row, 0.0)
     for side in tl.static_range(-1, 2, 2):
-        neighbors, _ = _neighbors(tl.load(before, row, 0.0), side, P)
+        neighbors, sums = _neighbors(e, side, P)
+        for part in range(0, D, PART):
+            d = part + tl.arange(0, PART)[None, :]
+            there = column & (d < D)
+            gradients = d_read + of_row * (2 * N + 1) * D + d
+            d_values = tl.zeros([P, PART], T)
+            for back in range(N):
+                target = gradients + (N + side * (N - back)) * D
+                d_values += tl.load(target, there, 0.0)
+                if side < 0:
+                    d_values += tl.load(d_left + of_row * D + d, there & (back == N - 1), 0.0)
+                tl.store(target, d_values, there)
+                d_values = tl.dot(tl.trans(neighbors), d_values, input_precision=PRECISION, out_dtype=T)
+            if side < 0:
+                d_values += tl.load(gradients + N * D, there, 0.0)
+            state = d_states + of_row * D + d
+            tl.store(state, tl.load(state, there, 0.0) + d_values, there)
+        tl.debug_barrier()  # all threads may read the gradients of what was seen
         d_neighbors = tl.zeros([P, P], T)
         if MODULATED:
             d_among = tl.load(d_choices + of_step + of_row, column, 0.0)
@@ -109,20 +127,11 @@ def look_backward(
         for part in range(0, D, PART):
             d = part + tl.arange(0, PART)[None, :]
             there = column & (d < D)
-            gradients = d_read + of_row * (2 * N + 1) * D + d
-            d_values = tl.zeros([P, PART], T)
             for back in range(N):
-                d_values += tl.load(gradients + (N + side * (N - back)) * D, there, 0.0)
-                if side < 0:
-                    d_values += tl.load(d_left + of_row * D + d, there & (back == N - 1), 0.0)
-                source = tl.load(values + (N + side * (N - back - 1)) * D + d, there, 0.0)
+                of_side = N + side * (N - back)
+                d_values = tl.load(d_read + (of_row * (2 * N + 1) + of_side) * D + d, there, 0.0)
+                source = tl.load(values + (of_side - side) * D + d, there, 0.0)
                 d_neighbors = tl.dot(d_values, tl.trans(source), d_neighbors, input_precision=PRECISION, out_dtype=T)
-                d_values = tl.dot(tl.trans(neighbors), d_values, input_precision=PRECISION, out_dtype=T)
-            if side < 0:
-                d_values += tl.load(gradients + N * D, there, 0.0)
-            state = d_states + of_row * D + d
-            tl.store(state, tl.load(state, there, 0.0) + d_values, there)
-        _, sums = _neighbors(tl.load(before, row, 0.0), side, P)  # again, since both do not fit into registers
         d_e += _neighbors_backward(d_neighbors, sums, side, P)
     tl.store(d_existence + begin + place[None, :], d_e, row)
 
