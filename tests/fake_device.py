@@ -79,6 +79,10 @@ class DeviceTensor(torch.Tensor):
         """Fail."""
         raise AssertionError("native code of the CPU asks for a pointer of the device")
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Save the numbers, which are loaded to the CPU."""
+        return self.numbers.__reduce_ex__(protocol)
+
     def __repr__(self, **_: Any) -> str:
         return f"DeviceTensor({self.numbers})"
 
@@ -276,12 +280,14 @@ class FakeCapturer(Capturer):
     def capture(self, work: Callable[[], None]) -> tuple[Callable[[], None], int]:
         """Return what repeats the operations of ``work``, and 1 as the number of bytes."""
         recording, launches = Recording(), self._device.launches
+        random = torch.get_rng_state()
         self._device.recording = recording
         try:
             work()
         finally:
             self._device.recording = None
         self._device.launches = launches
+        torch.set_rng_state(random)
         with _disable_current_modes():
             recording.undo()
 

@@ -72,7 +72,7 @@ class Stopped(Exception):
 
 
 @contextmanager
-def _stopping(saves: int, *, only_best: bool = False) -> Iterator[None]:
+def stopping(saves: int, *, only_best: bool = False) -> Iterator[None]:
     """Raise Stopped right after so many checkpoints, or best checkpoints, as if the process had been killed there."""
     save, left = RunFolder.save, saves
 
@@ -91,14 +91,14 @@ def _stopping(saves: int, *, only_best: bool = False) -> Iterator[None]:
 
 def stopped_run(output: Path, saves: int, *, only_best: bool = False, resume: bool = False, **options: object) -> None:
     """Train until so many checkpoints are written."""
-    with _stopping(saves, only_best=only_best), pytest.raises(Stopped):
+    with stopping(saves, only_best=only_best), pytest.raises(Stopped):
         run(output, resume=resume, **options)  # type: ignore[arg-type]
 
 
 def run_in_pieces(output: Path, **options: object) -> FitResult:
     """Train, stopped after each checkpoint and resumed."""
     while True:
-        with _stopping(1), suppress(Stopped):
+        with stopping(1), suppress(Stopped):
             return run(output, resume=True, **options)  # type: ignore[arg-type]
 
 

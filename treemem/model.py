@@ -178,6 +178,7 @@ class Model(nn.Module):
         advance: Callable[[int], object] = lambda count: None,
         allow_nan: bool = False,
         on_output: Callable[[Any, ModelOutput], object] | None = None,
+        run: Callable[[Batch], ModelOutput] | None = None,
     ) -> Any:
         """Return what the task keeps of the outputs, in evaluation mode and without gradients.
 
@@ -191,6 +192,7 @@ class Model(nn.Module):
             advance: called with the number of items after each batch.
             allow_nan: return outputs that are not numbers instead of raising.
             on_output: called with each batch and its output; the batch is None with a cache.
+            run: what runs a batch that is on the CPU, in place of :meth:`run`.
 
         Returns:
             ``[items, ...]`` on the CPU, or a list with an item each, in the order of the loader's items (with ``plan``,
@@ -203,7 +205,7 @@ class Model(nn.Module):
         batches = loader.plan() if plan is None else plan
         kept: list[Any] = []
         with in_evaluation_mode(self):
-            for batch, output in self._run_all(loader, batches, cache):
+            for batch, output in self._run_all(loader, batches, cache, run):
                 targets = {} if batch is None else examples.known_targets(batch, self.device)
                 batch_kept = self.task.kept(output, batch, targets)
                 kept.append(batch_kept.cpu() if isinstance(batch_kept, Tensor) else batch_kept)
@@ -225,7 +227,11 @@ class Model(nn.Module):
         return outputs
 
     def _run_all(
-        self, loader: Loader, plan: Sequence[NDArray[np.int64]], cache: RowCache | None
+        self,
+        loader: Loader,
+        plan: Sequence[NDArray[np.int64]],
+        cache: RowCache | None,
+        run: Callable[[Batch], ModelOutput] | None,
     ) -> Iterator[tuple[Batch | None, ModelOutput]]:
         if cache is not None:
             yield from self._run_cached(loader, plan, cache)
@@ -234,10 +240,10 @@ class Model(nn.Module):
         for batch in loader.batches(plan):
             if not batch.num_examples:  # of a process that has no part in it
                 continue
-            batch = batch.to(self.device)
+            batch = batch if run is not None else batch.to(self.device)
             if isinstance(batch, TokenBatch) and batch.continues:
                 batch = batch.with_state(state)
-            output = self.run(batch)
+            output = (run or self.run)(batch)
             state = output.state
             yield batch, output
 

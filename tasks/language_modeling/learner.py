@@ -15,6 +15,8 @@ from treemem.runs.training_step import Learner
 class StreamLearner(Learner):
     """Scales the learning rate of a step by the number of words in its batch, as AWD-LSTM does (Merity et al. 2018)."""
 
+    calls_usual_step = True
+
     def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
         task: Any = self.model.task
         if not task.varied_steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -79,3 +79,22 @@ class TokenBatch:
     def with_state(self, state: Any) -> TokenBatch:
         """Return the same batch with the state of the batch before."""
         return replace(self, state=state)
+
+
+class TokenBucket(NamedTuple):
+    """Sequences padded to the length of a bucket, for a step that runs as a CUDA graph.
+
+    All batches of a bucket have the same shapes. What is padding only the lengths say.
+
+    Attributes:
+        items: token ids, int64 ``[sequences, longest]``, or features, ``[sequences, longest, width]``.
+        lengths: int64 ``[examples, parts]``, where the items are; sequences of an example are adjacent.
+    """
+
+    items: Tensor
+    lengths: Tensor
+
+    @property
+    def num_examples(self) -> int:
+        """How many examples there are."""
+        return len(self.lengths)

@@ -19,9 +19,9 @@ from treemem.checked_options import (
 )
 from treemem.data.as_batch import as_batch
 from treemem.data.sum_count import SumCount
-from treemem.data.token_batch import TokenBatch
+from treemem.data.token_batch import TokenBatch, TokenBucket
 from treemem.device_copy import to_device
-from treemem.engines.sequence_lengths import entry_of_each, within
+from treemem.engines.sequence_lengths import bucket_length, entry_of_each, within
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.networks.encoder import Encoder, checked_features, without_compile
 from treemem.networks.encoder_output import SequenceStates
@@ -168,7 +168,7 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         """Read every tree or sequence of a batch.
 
         Args:
-            batch: trees, sequences of token ids, or what :func:`treemem.as_batch` makes a batch of.
+            batch: trees, sequences of token ids, what :func:`treemem.as_batch` makes a batch of, or a :meth:`bucket`.
             feat: after :meth:`read_features`, the features of the nodes, ``[nodes, width]``, of which the leaves' are
                 read; by default the batch's own. Otherwise None.
             trace: whether to keep what the network did at each step.
@@ -181,6 +181,8 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
                 without one.
             VocabularyError: labels of another vocabulary.
         """
+        if isinstance(batch, TokenBucket):
+            return self.in_bucket(*batch)
         batch = as_batch(batch, self.vocabulary, feat, ordered_for=self)
         items, lengths = self.items(batch)
         state = getattr(batch, "state", None)
@@ -215,6 +217,23 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         """Why :meth:`in_bucket` does not serve this network; None if it does."""
         return "its steps depend on the lengths of the sequences"
 
+    longest_in_bucket: int | None = None
+    """The most tokens that a sequence may have; None: any number."""
+
+    def bucket(self, batch: SequenceBatch) -> TokenBucket:
+        """Return a batch padded to the length of its bucket, which is at most an eighth above that of the batch.
+
+        Raises:
+            GraphError, VocabularyError: as :meth:`forward`.
+        """
+        batch = as_batch(batch, self.vocabulary, ordered_for=self)
+        items, lengths = self.items(batch)
+        longest = bucket_length(items.shape[1])
+        if self.longest_in_bucket is not None:
+            longest = max(items.shape[1], min(longest, self.longest_in_bucket))
+        padded = functional.pad(items, [0, 0] * (items.dim() - 2) + [0, longest - items.shape[1]])
+        return TokenBucket(padded, lengths.view(-1, getattr(batch, "trees_per_example", 1)))
+
     def in_bucket(self, token: torch.Tensor, lengths: torch.Tensor) -> SequenceStates:
         """Read sequences whose lengths only the device knows, as :class:`treemem.ops.CapturedStep` needs.
 
@@ -222,16 +241,18 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         no state is carried on. The network also reads the padding, on which nothing depends.
 
         Args:
-            token: token ids, int64 ``[sequences, longest]``, after the end any.
-            lengths: int64 ``[sequences]``, where the network is.
+            token: what :meth:`items` returns, after the end any.
+            lengths: int64 ``[sequences]`` or, for examples of several sequences, ``[examples, parts]``, where the
+                network is.
 
         Raises:
             RecipeError: the network cannot; says why.
         """
         if self.why_not_in_bucket is not None:
             raise RecipeError(f"{type(self).__name__} cannot read sequences in buckets: {self.why_not_in_bucket}")
-        encoding, outputs, losses = self.read_in_bucket(self.embed(token), lengths)
-        return SequenceStates(encoding[:, None], outputs, lengths, auxiliary_losses=losses)
+        encoding, outputs, losses = self.read_in_bucket(self.embed(token), lengths.flatten())
+        root = encoding.view(len(lengths), -1, self.hidden_size)
+        return SequenceStates(root, outputs, lengths.flatten(), auxiliary_losses=losses)
 
     def read_in_bucket(
         self, inputs: torch.Tensor, lengths: torch.Tensor

@@ -80,6 +80,9 @@ class TrainingOptions:
             :func:`torch.set_float32_matmul_precision`. ``"highest"``: that of float32. ``"high"``: 16 bits on
             processors with AMX, TF32 (11 bits) on GPUs. ``"medium"``: 8 bits on processors with AMX. Weights, states
             and sums stay in float32. None: as torch is set.
+        cuda_graphs: on CUDA, run forward and backward passes of training, and validation, as CUDA graphs
+            (:class:`treemem.ops.CapturedStep`): for sequence networks that read buckets, and language models. Sequences
+            are padded by up to an eighth, so dropout draws other numbers. It has not run on a GPU yet.
         tensorboard: write TensorBoard event files beside the log.
 
     Raises:
@@ -122,6 +125,7 @@ class TrainingOptions:
     threads: Count | None = 1
     precision: Literal["32-true", "64-true", "bf16-mixed"] = "32-true"
     matmul_precision: Literal["highest", "high", "medium"] | None = None
+    cuda_graphs: bool = False
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
@@ -135,6 +139,10 @@ class TrainingOptions:
             raise RecipeError("sort_by_height and sort_by_length contradict each other; choose one")
         if self.budget is not None and self.curriculum:
             raise RecipeError("a curriculum counts passes over the examples, and budget divides seconds; choose one")
+        if self.cuda_graphs and self.nodes_per_batch is not None:
+            raise RecipeError(
+                "cuda_graphs needs batches of equally many examples, and nodes_per_batch makes others; set batch_size"
+            )
         if self.schedule == "plateau" and self.warmup:
             raise RecipeError('warmup is for the other schedules; with "plateau" leave it at 0')
 

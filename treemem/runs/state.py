@@ -21,6 +21,7 @@ from treemem.checkpoint.run_folder import RunFolder
 from treemem.data_parallel import Processes
 from treemem.errors import CheckpointError, TreememError
 from treemem.model import Model
+from treemem.runs.batch_graphs import GraphedModel
 from treemem.runs.optimisation import averaged_model
 from treemem.runs.options import TrainingOptions
 from treemem.runs.same_run import check_epochs, check_same_run
@@ -124,6 +125,7 @@ class RunState:
         self.device, self.fingerprint = fabric.device, fingerprint
         self.monitored = monitored
         self.progress = Progress()
+        self._graphs: GraphedModel | None = None
         _seed_generators(options.seed, processes.rank)
         saved = processes.in_first(self._saved)
         if saved is not None:
@@ -148,6 +150,13 @@ class RunState:
     def kept_model(self) -> Model:
         """The model that is evaluated and saved: with an EMA or another average, the one with averaged weights."""
         return self.model if self.average is None else cast(Model, self.average.module)
+
+    @property
+    def graphs_of_kept(self) -> GraphedModel | None:
+        """What runs the kept model as CUDA graphs, if the options ask for them."""
+        if self.options.cuda_graphs and (self._graphs is None or self._graphs.model is not self.kept_model):
+            self._graphs = GraphedModel(self.kept_model)
+        return self._graphs
 
     def begin_average(self) -> None:
         """Average the weights after each step from now on; every step counts the same."""

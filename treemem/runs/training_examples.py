@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from treemem.data.examples import Examples
@@ -79,3 +81,13 @@ def unseen_labels(
         seen.add(str(vocabulary.unknown))
     kinds = [kind for kind in vocabulary.functions if kind[0] in seen and kind not in functions]
     return tuple(sorted(set(vocabulary.labels) - seen)), tuple(sorted(kinds))
+
+
+def merged_outputs(parts: Sequence[tuple[list[NDArray[np.int64]], Any]]) -> Any:
+    """Return the outputs of several processes in the order of the examples."""
+    places = np.concatenate([place for of_process, _ in parts for place in of_process] or [np.empty(0, np.int64)])
+    order = np.argsort(places, kind="stable")
+    if isinstance(parts[0][1], list):
+        items = [item for _, kept in parts for item in kept]
+        return [items[place] for place in order.tolist()]
+    return torch.cat([kept for _, kept in parts if len(kept)])[torch.from_numpy(order)]

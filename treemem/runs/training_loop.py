@@ -36,8 +36,8 @@ from treemem.runs.options import TrainingOptions
 from treemem.runs.progress import RunLog, epoch_line, summary_writer
 from treemem.runs.same_run import fingerprint
 from treemem.runs.state import RunState
-from treemem.runs.training_examples import examples_of_epoch, split_examples, unseen_labels
-from treemem.runs.training_step import MAIN_LOSS
+from treemem.runs.training_examples import examples_of_epoch, merged_outputs, split_examples, unseen_labels
+from treemem.runs.training_step import MAIN_LOSS, check_training_graphs
 from treemem.task import Task
 from treemem.trees.forest import Forest
 
@@ -128,6 +128,8 @@ class Trainer:
             raise RecipeError(
                 "a budget of seconds is for one process; train without torchrun, or for a number of epochs"
             )
+        if options.cuda_graphs:
+            check_training_graphs(self.model, self.examples, self.device, self.processes)
         self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}
@@ -301,8 +303,9 @@ class Trainer:
 
     def step(self, batch: Batch) -> Mapping[str, SumCount]:
         """Do one training step and return its losses, without waiting for the device."""
-        targets = self.examples.batch_targets(batch, self.device)
-        losses = self.learner.training_step(batch.to(self.device), targets)
+        there = self.learner.batch_device
+        targets = self.examples.batch_targets(batch, there)
+        losses = self.learner.training_step(batch.to(there), targets)
         for scheduler in self.schedulers:
             scheduler.step()
         if self.state.average is not None:
@@ -405,8 +408,8 @@ class Trainer:
         whole = loader.plan()
         with self.processes.agreeing():
             parts = [self.processes.part(places) for places in whole]
-            outputs = model.outputs_of(self.examples, loader, plan=parts)
-        kept = _merged(self.processes.gathered((parts, outputs)))
+            outputs = model.outputs_of(self.examples, loader, plan=parts, run=self.state.graphs_of_kept)
+        kept = merged_outputs(self.processes.gathered((parts, outputs)))
         targets = self.examples.targets_of(self.validation_ids)
         scores = model.task.scores(kept, targets, loader.group)
         self.validated = kept, targets
@@ -437,13 +440,3 @@ class Trainer:
         record = self.progress.records[self.progress.best_epoch - 1]
         validation = [Score(**score) for score in record.get("validation", [])]
         return FitResult(best, self.folder.path, self.progress.best_epoch, validation, self.progress.records)
-
-
-def _merged(parts: Sequence[tuple[list[NDArray[np.int64]], Any]]) -> Any:
-    """Return the outputs of several processes in the order of the examples."""
-    places = np.concatenate([place for of_process, _ in parts for place in of_process] or [np.empty(0, np.int64)])
-    order = np.argsort(places, kind="stable")
-    if isinstance(parts[0][1], list):
-        items = [item for _, kept in parts for item in kept]
-        return [items[place] for place in order.tolist()]
-    return torch.cat([kept for _, kept in parts if len(kept)])[torch.from_numpy(order)]

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from treemem.data.examples import Examples
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch
 from treemem.data_parallel import Processes
 from treemem.errors import RecipeError
 from treemem.model import Model
+from treemem.runs.batch_graphs import BatchGraphs, check_graphs
 from treemem.runs.muon import Muon, hidden_matrices
 from treemem.runs.options import TrainingOptions
 from treemem.task import ModelOutput
@@ -45,7 +47,11 @@ class Learner:
         optimizers: from :meth:`make_optimizers`.
         learning_rates: the rate that each of them begins with; schedules scale it.
         state: the encoder's state for the next batch of a stream.
+        batch_device: where :meth:`training_step` takes batches and targets.
     """
+
+    calls_usual_step: ClassVar[bool] = False
+    """Whether a :meth:`training_step` of a subclass calls that of this class, once, so that CUDA graphs serve it."""
 
     def __init__(self, model: Model, options: TrainingOptions, processes: Processes, fabric: Fabric) -> None:
         self.model, self.options, self.processes, self.fabric = model, options, processes, fabric
@@ -54,6 +60,8 @@ class Learner:
         self.network: Any = network
         self.optimizers: list[Any] = optimizers
         self.learning_rates = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
+        self.graphs = BatchGraphs(model, self._sums_and_state) if options.cuda_graphs else None
+        self.batch_device = fabric.device if self.graphs is None else torch.device("cpu")
 
     def make_optimizers(self) -> list[Optimizer]:
         """Return the optimisers; by default one for all weights, as the options say."""
@@ -83,7 +91,18 @@ class Learner:
             batch: the part of this process; it may be empty.
             targets: of this part.
         """
-        return self.update(self.losses(batch, targets))
+        if self.graphs is None:
+            return self.update(self.losses(batch, targets))
+        if isinstance(batch, TokenBatch) and batch.continues:
+            batch = batch.with_state(self.state)
+        sums, self.state = self.graphs(batch, targets)
+        self.take_step()
+        return {name: SumCount(*sum_and_count) for name, sum_and_count in sums.items()}
+
+    def _sums_and_state(self, batch: Batch, targets: Mapping[str, Tensor]) -> tuple[dict[str, Any], Any]:
+        """Compute gradients, and return the losses and the state of a stream: what a CUDA graph does of a step."""
+        total = self.compute_gradients(self.losses(batch, targets))
+        return {name: (loss.sum.detach(), loss.count) for name, loss in total.items()}, self.state
 
     def losses(self, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
         """Return the task's loss and the auxiliary losses; nothing for an empty batch."""
@@ -124,7 +143,16 @@ class Learner:
         Raises:
             RecipeError: the options or the head weight an auxiliary loss that is not among them.
         """
-        chosen = self.optimizers[optimizer]
+        total = self.compute_gradients(losses)
+        self.take_step(optimizer)
+        return total
+
+    def compute_gradients(self, losses: Mapping[str, SumCount]) -> dict[str, SumCount]:
+        """Compute the gradients of the weighted mean losses of this process, and return the losses over all processes.
+
+        Raises:
+            RecipeError: as :meth:`update`.
+        """
         for one in self.optimizers:  # gradients that are left would be summed over the processes again
             one.zero_grad()
         total = self.summed(losses)
@@ -145,12 +173,16 @@ class Learner:
         if losses:
             weighted = [weight * losses[name].sum / total[name].divisor for name, weight in weights.items()]
             self.fabric.backward(torch.stack(weighted).sum() if len(weighted) > 1 else weighted[0])
+        return total
+
+    def take_step(self, optimizer: int = 0) -> None:
+        """Take a step of one optimiser by the gradients of all processes, clipped. Waits for all processes."""
+        chosen = self.optimizers[optimizer]
         self.processes.sum_gradients(self.model.parameters())
         if self.options.clip is not None:
             # a norm that is not finite shows in the epoch's loss, which is read where that makes nothing wait
             self.fabric.clip_gradients(self.network, chosen, max_norm=self.options.clip, error_if_nonfinite=False)
         chosen.step()
-        return total
 
     def summed(self, losses: Mapping[str, SumCount]) -> dict[str, SumCount]:
         """Return sums and counts over all processes, by name. Waits for all processes."""
@@ -185,6 +217,24 @@ def detached(state: Any) -> Any:
     if isinstance(state, dict):
         return {name: detached(value) for name, value in state.items()}
     return state
+
+
+def check_training_graphs(model: Model, examples: Examples, device: torch.device, processes: Processes) -> None:
+    """Check that a model can be trained with ``training.cuda_graphs``.
+
+    Raises:
+        RecipeError: it cannot; says why.
+    """
+    option, learner = "training.cuda_graphs", learner_of(model)
+    is_usual = (learner.training_step, learner.update) == (Learner.training_step, Learner.update)
+    if processes.count > 1:
+        raise RecipeError(f"{option}: several processes add up their losses on the host; leave the option out")
+    if not (is_usual or learner.calls_usual_step):
+        raise RecipeError(
+            f"{option}: {learner.__name__}, which trains {model.network.network}, has a training step of its own; "
+            "leave the option out"
+        )
+    check_graphs(model, examples, device, option)
 
 
 def learner_of(model: Model) -> type[Learner]:

@@ -69,6 +69,11 @@ class _Aside:
 _capturer = Capturer()
 
 
+def captures_on(device: torch.device) -> bool:
+    """Return whether steps on a device can be graphs."""
+    return device.type == _capturer.device_type
+
+
 class _Bucket:
     """The step for tensors of some shapes.
 
@@ -184,7 +189,7 @@ class CapturedStep:
         flat, structure = tree_flatten(arguments)
         padded = self._padded(flat)
         device = next(self._module.parameters()).device
-        if not self._enabled or device.type != _capturer.device_type:
+        if not self._enabled or not captures_on(device):
             tensors = iter(to_device_together([x for x in padded if isinstance(x, torch.Tensor)], device))
             moved = [x.on(device) if isinstance(x, PaddedTrees) else next(tensors) for x in padded]
             return self._step(*tree_unflatten(moved, structure))

@@ -89,6 +89,10 @@ class Transformer(AttentionEncoder):
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
         return {"attention": ("sequences", "layers", "tokens", "tokens")}
 
+    @property
+    def longest_in_bucket(self) -> int | None:  # type: ignore[override]
+        return None if self.positions is None else self.positions.num_embeddings - (self.marks is not None)
+
     def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
         """Run all layers; see :meth:`AttentionEncoder.run`."""
         sequences, longest = vectors.shape[:2]

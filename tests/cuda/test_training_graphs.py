@@ -1,0 +1,127 @@
+"""Training and evaluation with CUDA graphs, which the fake device records and repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from fake_device import DEVICE, fake_device
+from toy_task import MoreX, toy_data
+from training_runs import Stopped, numbers, stopping
+
+from treemem.engines.cuda.graphs import CapturedStep
+from treemem.errors import RecipeError
+from treemem.networks import NetworkConfig
+from treemem.runs import TrainingOptions, fit
+from treemem.runs.fit import check_fit
+from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
+
+STREAM = LanguageModeling(words=100, steps=6, evaluation_columns=4)
+TASKS: dict[str, Any] = {
+    "sequences": (MoreX(), NetworkConfig("RNN", {"hidden_size": 4}), toy_data(26)),
+    "stream": (
+        STREAM,
+        NetworkConfig("LanguageModel", {"hidden_size": 4, "num_layers": 1, "cell": "LSTM", "output_dropout": 0.2}),
+        STREAM.make_data(LanguageDataOptions(24, 6, 6, seed=1)),
+    ),
+}
+OPTIONS: dict[str, Any] = {"epochs": 4, "batch_size": 8, "seed": 7, "precision": "64-true", "checkpoint_steps": 3}
+ADAM = {**OPTIONS, "learning_rate": 0.05, "schedule": "cosine", "averaging": 0.9, "clip": 0.1}
+SGD = {**OPTIONS, "optimizer": "sgd", "learning_rate": 2.0, "clip": 0.25, "average_after": 1}
+
+
+class FabricOfDevice:
+    """Device and precision of a run on the fake device, in float64."""
+
+    device = DEVICE
+
+    def setup(self, model: Any, *optimizers: Any) -> Any:
+        before = list(model.parameters())
+        model.double().to(DEVICE)
+        moved = dict(zip(before, model.parameters(), strict=True))
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["params"] = [moved[parameter] for parameter in group["params"]]
+        return model, *optimizers
+
+    def autocast(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+    def clip_gradients(self, model: Any, _: Any, *, max_norm: float, error_if_nonfinite: bool) -> None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite)
+
+
+@contextmanager
+def training_on_the_device() -> Iterator[list[CapturedStep]]:
+    """In this block runs train on the fake device; yields what they capture."""
+    steps, make = [], CapturedStep.__init__
+
+    def made(self: CapturedStep, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        steps.append(self)
+
+    with (
+        fake_device(),
+        mock.patch("treemem.runs.training_loop.fabric_of_process", return_value=FabricOfDevice()),
+        mock.patch("torch.optim.optimizer._get_fused_kernels_supported_devices", return_value=["cpu", DEVICE.type]),
+        mock.patch.object(CapturedStep, "__init__", made),
+    ):
+        yield steps
+
+
+def results(output: Path) -> Any:
+    """The losses and metrics of each epoch, the last weights, their average, and the best ones."""
+    records, *weights = numbers(output)
+    return [{name: value for name, value in record.items() if isinstance(value, float)} for record in records], weights
+
+
+@pytest.mark.filterwarnings("ignore:.*to a meta parameter")  # the name that the fake device has
+@pytest.mark.parametrize(("name", "options"), [("sequences", ADAM), ("stream", SGD)])
+def test_a_training_with_graphs_gives_the_same_also_if_it_is_stopped(
+    name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    task, network, data = TASKS[name]
+    usual, graphs = (TrainingOptions(**options, cuda_graphs=cuda_graphs) for cuda_graphs in (False, True))
+    with training_on_the_device() as steps:
+        fit(task, network, data, usual, output=tmp_path / "usual")
+        assert not steps
+        fit(task, network, data, graphs, output=tmp_path / "whole")
+        assert all(step.num_graphs for step in steps)
+        with stopping(5), suppress(Stopped):
+            fit(task, network, data, graphs, output=tmp_path / "stopped")
+        fit(task, network, data, graphs, output=tmp_path / "stopped", resume=True)
+    for folder in ("whole", "stopped"):
+        torch.testing.assert_close(results(tmp_path / folder), results(tmp_path / "usual"), rtol=0, atol=1e-10)
+
+
+def other(network: str, **options: Any) -> tuple[Any, NetworkConfig, Any]:
+    return MoreX(), NetworkConfig(network, {"hidden_size": 4, **options}), TASKS["sequences"][2]
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (other("TreeRNN"), "TreeRNN cannot run as a graph: the rows of its levels depend on the trees"),
+        (other("LSTM", bidirectional=True), "several lengths: it also reads from the end"),
+        (other("CRvNN"), "several lengths: its steps depend on the lengths"),
+        (other("SPINN", transitions="reinforced"), "ReinforcedTransitions, which trains SPINN, has a training step of"),
+    ],
+)
+def test_what_cannot_be_captured_is_refused(run: Any, reason: str, tmp_path: Path) -> None:
+    with training_on_the_device(), pytest.raises(RecipeError, match=reason):
+        check_fit(*run, TrainingOptions(**OPTIONS, cuda_graphs=True), output=tmp_path)
+
+
+def test_graphs_are_refused_without_a_gpu_and_for_batches_of_so_many_nodes(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="cuda_graphs: this would run on cpu, and graphs need a CUDA device"):
+        check_fit(*TASKS["sequences"], TrainingOptions(cuda_graphs=True, accelerator="cpu"), output=tmp_path)
+    with pytest.raises(RecipeError, match="nodes_per_batch makes others; set batch_size"):
+        TrainingOptions(cuda_graphs=True, nodes_per_batch=100)

@@ -1,0 +1,114 @@
+"""Training steps and evaluation as CUDA graphs, one for each bucket of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from treemem.data.examples import Examples, SequenceExamples, StreamExamples
+from treemem.data.loader import Batch
+from treemem.data.token_batch import TokenBatch
+from treemem.engines.cuda.graphs import CapturedStep, captures_on
+from treemem.errors import RecipeError
+from treemem.model import Model
+from treemem.task import ModelOutput
+
+_MOST_GRAPHS = 128  # batches of language models have some 60 numbers of steps
+
+
+class _StreamPiece(NamedTuple):
+    """The tensors of a batch of a stream: equally long sequences, and the state that they begin with, if any."""
+
+    token: Tensor
+    states: list[Any]
+
+
+class BatchGraphs:
+    """Does something with batches as CUDA graphs; see :class:`treemem.ops.CapturedStep`.
+
+    Batches of a bucket have equally many examples and, after padding, equally many tokens.
+
+    Args:
+        model: whose batches these are, for which :func:`check_graphs` raises nothing.
+        step: takes a batch on the device and its targets, and returns tensors.
+    """
+
+    def __init__(self, model: Model, step: Callable[[Batch, Mapping[str, Tensor]], Any]) -> None:
+        self.model = model
+        self._captured = CapturedStep(
+            lambda tensors, targets: step(_batch_of(tensors), targets), model, most_graphs=_MOST_GRAPHS
+        )
+
+    def __call__(self, batch: Batch, targets: Mapping[str, Tensor]) -> Any:
+        """Return what the step returns.
+
+        Args:
+            batch, targets: on the CPU, so that all tensors of a batch go to the device in one copy.
+        """
+        if isinstance(batch, TokenBatch):
+            states = [] if batch.state is None else [batch.state]
+            return self._captured(_StreamPiece(batch.token, states), targets)
+        encoder: Any = self.model.encoder
+        # sequences have no nodes, so targets of nodes, of which each batch has another number, are left out
+        of_examples = {name: target for name, target in targets.items() if len(target) == batch.num_examples}
+        return self._captured(encoder.bucket(batch), of_examples)
+
+
+def _batch_of(tensors: Any) -> Any:
+    if not isinstance(tensors, _StreamPiece):
+        return tensors
+    count, steps = tensors.token.shape
+    return TokenBatch(tensors.token, torch.full((count,), steps), state=next(iter(tensors.states), None))
+
+
+class GraphedModel:
+    """Runs a model on batches as CUDA graphs, for :meth:`treemem.model.Model.outputs_of`.
+
+    Args:
+        model: for which :func:`check_graphs` raises nothing.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._graphs = BatchGraphs(model, self._run)
+
+    def __call__(self, batch: Batch) -> ModelOutput:
+        """Return the outputs for a batch on the CPU, and the state of a stream."""
+        outputs, state = self._graphs(batch, {})
+        return ModelOutput(outputs, SimpleNamespace(state=state))
+
+    def _run(self, batch: Batch, _: Mapping[str, Tensor]) -> tuple[Any, Any]:
+        output = self.model.run(batch)
+        return output.outputs, output.state
+
+
+def check_graphs(model: Model, examples: Examples, device: torch.device, option: str) -> None:
+    """Check that a model can run on batches of some examples as CUDA graphs.
+
+    Args:
+        model: the model.
+        examples: what it is to read.
+        device: where it is to run.
+        option: its name for the message.
+
+    Raises:
+        RecipeError: it cannot; says why.
+    """
+    encoder, name = model.encoder, model.network.network
+    problem = None
+    if not captures_on(device):
+        problem = f"this would run on {device.type}, and graphs need a CUDA device"
+    elif not hasattr(encoder, "bucket"):
+        problem = f"{name} cannot run as a graph: the rows of its levels depend on the trees of a batch"
+    elif isinstance(examples, StreamExamples):
+        return
+    elif isinstance(examples, SequenceExamples):
+        problem = f"the targets of {model.task.name} are sequences of any length"
+    elif encoder.why_not_in_bucket is not None:
+        problem = f"{name} cannot run as a graph on sequences of several lengths: {encoder.why_not_in_bucket}"
+    if problem is not None:
+        raise RecipeError(f"{option}: {problem}; leave the option out")
