@@ -10,6 +10,7 @@ from torch.nn import functional
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError
+from treemem.model import Model
 from treemem.runs.training_step import Learner
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import ModelOutput
@@ -29,6 +30,11 @@ class ValueLearner(Learner):
     expression has a value. The likelihood has no gradient by ``v``, because a mean learns badly from a likelihood whose
     width is learned too (Seitzer et al. 2022).
     """
+
+    @classmethod
+    def is_captured(cls, model: Model) -> bool:
+        """Return whether the head is a usual one: values are of nodes."""
+        return not isinstance(model.head, ValueHead)
 
     def auxiliary_losses(self, output: ModelOutput, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
         losses = super().auxiliary_losses(output, batch, targets)

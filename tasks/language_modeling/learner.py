@@ -9,13 +9,17 @@ from torch import Tensor
 
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
+from treemem.model import Model
 from treemem.runs.training_step import Learner
 
 
 class StreamLearner(Learner):
     """Scales the learning rate of a step by the number of words in its batch, as AWD-LSTM does (Merity et al. 2018)."""
 
-    calls_usual_step = True
+    @classmethod
+    def is_captured(cls, model: Model) -> bool:
+        """Return that it is: only the rate of the optimiser's step differs."""
+        return True
 
     def training_step(self, batch: Batch, targets: Mapping[str, Tensor]) -> Mapping[str, SumCount]:
         task: Any = self.model.task

@@ -19,10 +19,12 @@ from treemem.errors import RecipeError
 from treemem.networks import NetworkConfig
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.fit import check_fit
+from treemem.schedule import padded
 from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
 
 STREAM = LanguageModeling(words=100, steps=6, evaluation_columns=4)
 TASKS: dict[str, Any] = {
+    "trees": (MoreX(), NetworkConfig("TreeRNN", {"hidden_size": 2}), toy_data(4, divided=False)),
     "sequences": (MoreX(), NetworkConfig("RNN", {"hidden_size": 4}), toy_data(26)),
     "stream": (
         STREAM,
@@ -32,6 +34,7 @@ TASKS: dict[str, Any] = {
 }
 OPTIONS: dict[str, Any] = {"epochs": 4, "batch_size": 8, "seed": 7, "precision": "64-true", "checkpoint_steps": 3}
 ADAM = {**OPTIONS, "learning_rate": 0.05, "schedule": "cosine", "averaging": 0.9, "clip": 0.1}
+TREES = {**ADAM, "epochs": 3, "checkpoint_steps": None}
 SGD = {**OPTIONS, "optimizer": "sgd", "learning_rate": 2.0, "clip": 0.25, "average_after": 1}
 
 
@@ -84,10 +87,11 @@ def results(output: Path) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:.*to a meta parameter")  # the name that the fake device has
-@pytest.mark.parametrize(("name", "options"), [("sequences", ADAM), ("stream", SGD)])
+@pytest.mark.parametrize(("name", "options"), [("sequences", ADAM), ("stream", SGD), ("trees", TREES)])
 def test_a_training_with_graphs_gives_the_same_also_if_it_is_stopped(
-    name: str, options: dict[str, Any], tmp_path: Path
+    name: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(padded, "_FEWEST_TILES", 2)  # the interpreter runs each of them
     task, network, data = TASKS[name]
     usual, graphs = (TrainingOptions(**options, cuda_graphs=cuda_graphs) for cuda_graphs in (False, True))
     with training_on_the_device() as steps:
@@ -95,7 +99,7 @@ def test_a_training_with_graphs_gives_the_same_also_if_it_is_stopped(
         assert not steps
         fit(task, network, data, graphs, output=tmp_path / "whole")
         assert all(step.num_graphs for step in steps)
-        with stopping(5), suppress(Stopped):
+        with stopping(2 if name == "trees" else 5), suppress(Stopped):
             fit(task, network, data, graphs, output=tmp_path / "stopped")
         fit(task, network, data, graphs, output=tmp_path / "stopped", resume=True)
     for folder in ("whole", "stopped"):
@@ -109,9 +113,9 @@ def other(network: str, **options: Any) -> tuple[Any, NetworkConfig, Any]:
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (other("TreeRNN"), "TreeRNN cannot run as a graph: the rows of its levels depend on the trees"),
-        (other("LSTM", bidirectional=True), "several lengths: it also reads from the end"),
-        (other("CRvNN"), "several lengths: its steps depend on the lengths"),
+        (other("TreeLSTM", engine="naive"), "TreeLSTM cannot run as a graph on these examples: the engine 'naive'"),
+        (other("LSTM", bidirectional=True), "on these examples: it also reads from the end"),
+        (other("CRvNN"), "on these examples: its steps depend on the lengths"),
         (other("SPINN", transitions="reinforced"), "ReinforcedTransitions, which trains SPINN, has a training step of"),
     ],
 )

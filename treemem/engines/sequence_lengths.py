@@ -51,12 +51,6 @@ def within(lengths: torch.Tensor, longest: int) -> torch.Tensor:
     return torch.arange(longest, device=lengths.device) < lengths[:, None]
 
 
-def bucket_length(longest: int) -> int:
-    """The length to which sequences of ``longest`` elements are padded: an eighth of a power of 2, up to the next."""
-    eighth = 1 << max(0, longest.bit_length() - 4)
-    return -(-longest // eighth) * eighth
-
-
 class LongestFirst:
     """The sequences that are not empty, the longest first.
 

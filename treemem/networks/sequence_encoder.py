@@ -21,12 +21,13 @@ from treemem.data.as_batch import as_batch
 from treemem.data.sum_count import SumCount
 from treemem.data.token_batch import TokenBatch, TokenBucket
 from treemem.device_copy import to_device
-from treemem.engines.sequence_lengths import bucket_length, entry_of_each, within
+from treemem.engines.sequence_lengths import entry_of_each, within
 from treemem.errors import GraphError, RecipeError, VocabularyError
 from treemem.networks.encoder import Encoder, checked_features, without_compile
 from treemem.networks.encoder_output import SequenceStates
 from treemem.networks.recorded_options import RecordedOptions
 from treemem.networks.resettable import Resettable
+from treemem.schedule.padded import rounded
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.trees.tokens import TokenForm, ambiguous_label, token_table
 from treemem.trees.tree import Tree
@@ -221,14 +222,14 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
     """The most tokens that a sequence may have; None: any number."""
 
     def bucket(self, batch: SequenceBatch) -> TokenBucket:
-        """Return a batch padded to the length of its bucket, which is at most an eighth above that of the batch.
+        """Return a batch padded to the length of its bucket, which is up to a quarter above that of the batch.
 
         Raises:
             GraphError, VocabularyError: as :meth:`forward`.
         """
         batch = as_batch(batch, self.vocabulary, ordered_for=self)
         items, lengths = self.items(batch)
-        longest = bucket_length(items.shape[1])
+        longest = rounded(items.shape[1], 1)
         if self.longest_in_bucket is not None:
             longest = max(items.shape[1], min(longest, self.longest_in_bucket))
         padded = functional.pad(items, [0, 0] * (items.dim() - 2) + [0, longest - items.shape[1]])

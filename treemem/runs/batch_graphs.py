@@ -30,7 +30,7 @@ class _StreamPiece(NamedTuple):
 class BatchGraphs:
     """Does something with batches as CUDA graphs; see :class:`treemem.ops.CapturedStep`.
 
-    Batches of a bucket have equally many examples and, after padding, equally many tokens.
+    Batches of a bucket have equally many examples and, after padding, equally many tokens, or nodes and rows.
 
     Args:
         model: whose batches these are, for which :func:`check_graphs` raises nothing.
@@ -53,9 +53,9 @@ class BatchGraphs:
             states = [] if batch.state is None else [batch.state]
             return self._captured(_StreamPiece(batch.token, states), targets)
         encoder: Any = self.model.encoder
-        # sequences have no nodes, so targets of nodes, of which each batch has another number, are left out
+        # nobody reads targets of nodes here, and each batch has another number of them
         of_examples = {name: target for name, target in targets.items() if len(target) == batch.num_examples}
-        return self._captured(encoder.bucket(batch), of_examples)
+        return self._captured(encoder.bucket(batch) if hasattr(encoder, "bucket") else batch, of_examples)
 
 
 def _batch_of(tensors: Any) -> Any:
@@ -102,13 +102,15 @@ def check_graphs(model: Model, examples: Examples, device: torch.device, option:
     problem = None
     if not captures_on(device):
         problem = f"this would run on {device.type}, and graphs need a CUDA device"
-    elif not hasattr(encoder, "bucket"):
-        problem = f"{name} cannot run as a graph: the rows of its levels depend on the trees of a batch"
+    elif not hasattr(encoder, "in_bucket"):
+        problem = f"{name} cannot run as a graph"
     elif isinstance(examples, StreamExamples):
         return
     elif isinstance(examples, SequenceExamples):
         problem = f"the targets of {model.task.name} are sequences of any length"
     elif encoder.why_not_in_bucket is not None:
-        problem = f"{name} cannot run as a graph on sequences of several lengths: {encoder.why_not_in_bucket}"
+        problem = f"{name} cannot run as a graph on these examples: {encoder.why_not_in_bucket}"
+    elif not model.task.reads_roots_only or (examples.node_targets and not hasattr(encoder, "bucket")):
+        problem = f"{model.task.name} has targets of nodes, of which each batch has another number"
     if problem is not None:
         raise RecipeError(f"{option}: {problem}; leave the option out")

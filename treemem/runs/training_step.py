@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -50,9 +50,6 @@ class Learner:
         batch_device: where :meth:`training_step` takes batches and targets.
     """
 
-    calls_usual_step: ClassVar[bool] = False
-    """Whether a :meth:`training_step` of a subclass calls that of this class, once, so that CUDA graphs serve it."""
-
     def __init__(self, model: Model, options: TrainingOptions, processes: Processes, fabric: Fabric) -> None:
         self.model, self.options, self.processes, self.fabric = model, options, processes, fabric
         self.state: Any = None
@@ -62,6 +59,16 @@ class Learner:
         self.learning_rates = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
         self.graphs = BatchGraphs(model, self._sums_and_state) if options.cuda_graphs else None
         self.batch_device = fabric.device if self.graphs is None else torch.device("cpu")
+
+    @classmethod
+    def is_captured(cls, model: Model) -> bool:
+        """Return whether ``training.cuda_graphs`` serves this learner; by default if it reads batches as usual.
+
+        A graph does what :meth:`losses` and :meth:`compute_gradients` do, from :meth:`training_step` of this class.
+        Batches are then those of :class:`treemem.ops.CapturedStep`, with added tokens, or nodes and rows.
+        """
+        names = ("training_step", "losses", "auxiliary_losses", "run", "update", "compute_gradients")
+        return all(getattr(cls, name) is getattr(Learner, name) for name in names)
 
     def make_optimizers(self) -> list[Optimizer]:
         """Return the optimisers; by default one for all weights, as the options say."""
@@ -226,10 +233,9 @@ def check_training_graphs(model: Model, examples: Examples, device: torch.device
         RecipeError: it cannot; says why.
     """
     option, learner = "training.cuda_graphs", learner_of(model)
-    is_usual = (learner.training_step, learner.update) == (Learner.training_step, Learner.update)
     if processes.count > 1:
         raise RecipeError(f"{option}: several processes add up their losses on the host; leave the option out")
-    if not (is_usual or learner.calls_usual_step):
+    if not learner.is_captured(model):
         raise RecipeError(
             f"{option}: {learner.__name__}, which trains {model.network.network}, has a training step of its own; "
             "leave the option out"

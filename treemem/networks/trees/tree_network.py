@@ -169,7 +169,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
     @overload
     def forward(
         self,
-        batch: TreeBatch,
+        batch: TreeBatch | TreesInBucket,
         feat: torch.Tensor | None = None,
         *,
         keep: Literal["all", "roots"] = "all",
@@ -183,7 +183,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
     @without_compile
     def forward(
         self,
-        batch: TreeBatch | dgl.DGLGraph | Data | torch.Tensor,
+        batch: TreeBatch | TreesInBucket | dgl.DGLGraph | Data | torch.Tensor,
         feat: torch.Tensor | None = None,
         *,
         keep: Literal["all", "roots"] = "all",
@@ -194,7 +194,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
 
         Args:
             batch: trees, or what :func:`treemem.as_batch` makes a batch of, such as a ``DGLGraph``, a ``Data`` of
-                PyG, or, as layers of PyG take them, the features, and then ``edge_index`` in place of ``feat``.
+                PyG, or, as layers of PyG take them, the features, and then ``edge_index`` in place of ``feat``. For
+                trees in a bucket see :meth:`in_bucket`.
             feat: features, one row a node in node order, ``[nodes, input_size]``; by default the batch's own.
             keep: ``"roots"``: return only the encodings of the trees. Trees of more than ``rows_at_once`` inner rows
                 are run part by part, and the backward pass runs each part again. This needs the memory of one part,
@@ -217,6 +218,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
             RecipeError: parts of less than a row, or roots only of a graph or from an engine that keeps all states, or
                 a trace of a graph or of roots only.
         """
+        if isinstance(batch, TreesInBucket):
+            return self.in_bucket(batch)
         checked_choice("keep", keep, ("all", "roots"))
         gives_tensor = is_graph(batch)
         if trace and (gives_tensor or keep == "roots"):
