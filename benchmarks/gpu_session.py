@@ -24,6 +24,8 @@ _OF_GPU = (
     *("power.draw", "power.limit", "temperature.gpu"),
 )
 _MOST_TRIES = 6
+_TRAININGS = ("training", "graphs")
+"""Parts that train, and the folders of their runs: as usual, and with CUDA graphs."""
 
 
 def gpus() -> list[dict[str, str]]:
@@ -86,8 +88,9 @@ def summary(out: Path) -> dict[str, Any]:
         found[name] = json.loads(file.read_text("utf-8")) if file.exists() else None
     suites = ElementTree.parse(out / "tests.xml").getroot().iter("testsuite") if (out / "tests.xml").exists() else ()
     found["tests"] = [dict(suite.attrib) for suite in suites]
-    epochs = [record for file in sorted(out.glob("training/*/seed-*/metrics.jsonl")) for record in read(file)]
-    found["training"] = {"epochs": epochs, "test": read(out / "training" / "results.jsonl")}
+    for way in _TRAININGS:
+        epochs = [record for file in sorted(out.glob(f"{way}/*/seed-*/metrics.jsonl")) for record in read(file)]
+        found[way] = {"epochs": epochs, "test": read(out / way / "results.jsonl")}
     return found
 
 
@@ -116,8 +119,9 @@ def main() -> None:
         (out / "results.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(json.dumps({name: found[name] for name in ("machine", "clocks", "tests")}, indent=1))
         print(f"\n{table(found['times'] + found['cpu'])}\n")
-        for record in found["training"]["epochs"] + found["training"]["test"]:
-            print(json.dumps({name: value for name, value in record.items() if name != "validation"}))
+        for way in _TRAININGS:
+            for record in found[way]["epochs"] + found[way]["test"]:
+                print(way, json.dumps({name: value for name, value in record.items() if name != "validation"}))
 
 
 if __name__ == "__main__":

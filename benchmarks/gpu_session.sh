@@ -12,7 +12,7 @@ rehearse=()
 if [ "${1:-}" = --rehearse ]; then rehearse=(--rehearse) && shift; fi
 out=${1:?"usage: benchmarks/gpu_session.sh [--rehearse] OUT"}
 mkdir -p "$out" && out=$(realpath "$out")
-rm -rf "$out"/{parts,times,cpu}.jsonl "$out/training"
+rm -rf "$out"/{parts,times,cpu}.jsonl "$out"/{training,graphs}
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=1 TREEMEM_CUDA_KERNELS=1
 workloads=(
   "equations 8-13 batch 1024" "sst hidden 256" "logic tree-cell hidden 200" "on-lstm 1150" "ordered memory random 50"
@@ -23,8 +23,9 @@ compiled=("${workloads[@]}")
 small=()
 tests=(tests/cuda tests/engines -m cuda)
 if python -c "import xdist" 2>/dev/null; then tests+=(-n 4); fi
-training=(data.training_size=40000 data.validation_size=500 data.test_size=1000 training.budget=60 training.epochs=6)
-training+=(training.accelerator=cuda)
+training=(data.training_size=40000 data.validation_size=500 data.test_size=1000 training.budget=20 training.epochs=2)
+training+=(training.accelerator=cuda "networks.Ordered Memory.options.padding=right")
+graphs=training.cuda_graphs=true
 if [ ${#rehearse[@]} = 1 ]; then
   workloads=("on-lstm 1150" "logic tree-cell hidden 200" "sst hidden 256")
   compiled=("logic tree-cell hidden 200")
@@ -32,6 +33,7 @@ if [ ${#rehearse[@]} = 1 ]; then
   tests=(tests/cuda/test_benchmarks.py)
   training=(data.training_size=200 data.validation_size=20 data.test_size=20 training.budget=0.2 training.epochs=2)
   training+=("networks.Ordered Memory.options.hidden_size=8" training.accelerator=cpu)
+  graphs=training.cuda_graphs=false
   mkdir -p "$out/bin"
   printf '#!/bin/sh\necho "a GPU, 1, 2 MHz, 3 MHz, 4 MHz, 5 MHz, 6 W, 7 W, 8"\n' >"$out/bin/nvidia-smi"
   chmod +x "$out/bin/nvidia-smi"
@@ -55,8 +57,11 @@ part compile 100 "${session[@]}" compile --workloads "${compiled[@]}" "${rehears
 part tests 120 python -m pytest "${tests[@]}" -o addopts="-q --import-mode=importlib -p no:cacheprovider" --junitxml="$out/tests.xml"
 part times 160 "${session[@]}" measure --workloads "${workloads[@]}" "${rehearse[@]}" \
   --ways kernels graph peer torch --json "$out/times.jsonl" --limit 45 --threads 1 "${small[@]}"
-part training 90 python -m treemem train listops/published --networks "Ordered Memory" --seeds 1111 data.pool=0 \
-  data.max_length=100 "${training[@]}" -o "$out/training"
+for way in training graphs; do
+  if [ $way = graphs ]; then training+=("$graphs"); fi
+  part "$way" 50 python -m treemem train listops/published --networks "Ordered Memory" --seeds 1111 data.pool=0 \
+    data.max_length=100 "${training[@]}" -o "$out/$way"
+done
 part cpu 60 "${session[@]}" measure --workloads "${workloads[@]}" --ways cpu --json "$out/cpu.jsonl" --limit 20 --threads 8 \
   --rounds 3 "${small[@]}"
 part clocks 10 "${session[@]}" clocks "$out/clocks.json"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from fake_device import DEVICE, fake_device
@@ -16,8 +17,9 @@ from training_runs import Stopped, numbers, stopping
 
 from treemem.engines.cuda.graphs import CapturedStep
 from treemem.errors import RecipeError
+from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.runs import TrainingOptions, fit
+from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.runs.fit import check_fit
 from treemem.schedule import padded
 from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
@@ -104,6 +106,17 @@ def test_a_training_with_graphs_gives_the_same_also_if_it_is_stopped(
         fit(task, network, data, graphs, output=tmp_path / "stopped", resume=True)
     for folder in ("whole", "stopped"):
         torch.testing.assert_close(results(tmp_path / folder), results(tmp_path / "usual"), rtol=0, atol=1e-10)
+
+
+def test_an_evaluation_with_graphs_gives_the_same() -> None:
+    task, network, data = TASKS["sequences"]
+    with training_on_the_device() as steps:
+        model = Model(task, network).double().to(DEVICE)
+        usual, graphs = (evaluate(model, data, batch_size=2, cuda_graphs=chosen) for chosen in (False, True))
+    assert steps[0].num_graphs
+    np.testing.assert_allclose(graphs.predicted, usual.predicted, rtol=0, atol=1e-10)
+    with pytest.raises(RecipeError, match="cuda_graphs and cache_bytes are two ways"):
+        evaluate(model, data, cuda_graphs=True, cache_bytes=100)
 
 
 def other(network: str, **options: Any) -> tuple[Any, NetworkConfig, Any]:

@@ -42,6 +42,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--json", type=str, metavar="FILE", help="write the scores to this JSON file")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     add_shared(parser, "--device", "--batch-size")
+    parser.add_argument("--cuda-graphs", action="store_true", help="run the batches as CUDA graphs")
 
 
 def _run(options: Namespace) -> None:
@@ -70,6 +71,7 @@ def _run(options: Namespace) -> None:
         forest,
         split=None if split == "all" else split,
         batch_size=options.batch_size,
+        cuda_graphs=options.cuda_graphs,
         title=options.checkpoint,
     )
     name = _name_of(model) if folder is None else folder.name

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from treemem.data.examples import DataSet, forest_of
 from treemem.data.loader import BatchOptions
+from treemem.errors import RecipeError
 from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.native.threads import torch_threads
 from treemem.networks.trees.row_cache import RowCache
 from treemem.progress_bar import progress_bar
+from treemem.runs.batch_graphs import GraphedModel, check_graphs
 from treemem.task import ClassificationTask
 from treemem.trees.forest import Forest
 
@@ -73,6 +75,7 @@ def evaluate(
     batch_size: int = 1024,
     prefetch: int = 0,
     cache_bytes: int | None = None,
+    cuda_graphs: bool = False,
     threads: int | None = 1,
     progress: bool | None = None,
     title: str = "",
@@ -90,18 +93,26 @@ def evaluate(
         prefetch: batches that a thread makes ahead.
         cache_bytes: share equal subtrees across batches through a :class:`treemem.nn.RowCache` of this size; None: only
             within batches.
+        cuda_graphs: run the batches as CUDA graphs, as ``training.cuda_graphs`` does.
         threads: torch threads on the CPU; None: as torch is set.
         progress: show a progress bar; None: only on a terminal.
         title: for the log.
 
     Raises:
-        RecipeError: no such split, no example in it, or examples without labels.
+        RecipeError: no such split, no example in it, or examples without labels; a model that cannot run as CUDA
+            graphs, or a cache beside them.
         VocabularyError: a label that the model does not know.
         CellError: the network's outputs are not finite.
     """
     examples = model.task.examples(forest_of(data))
     chosen = examples.scorable_part(split)
     targets = examples.targets_of(chosen)
+    run = None
+    if cuda_graphs:
+        if cache_bytes is not None:
+            raise RecipeError("cuda_graphs and cache_bytes are two ways to run a model; choose one")
+        check_graphs(model, examples, model.device, "cuda_graphs")
+        run = GraphedModel(model)
     shown = progress_bar(len(chosen), "scoring", progress)
     with shown as bar, torch_threads(threads):
         begin = time.perf_counter()
@@ -111,7 +122,7 @@ def evaluate(
         if cache_bytes is not None:
             cache = RowCache(model.encoder, examples.index(model.vocabulary), max_bytes=cache_bytes)
         loader.seconds = time.perf_counter() - begin
-        kept = model.outputs_of(examples, loader, cache=cache, advance=bar.update)
+        kept = model.outputs_of(examples, loader, cache=cache, advance=bar.update, run=run)
         seconds = time.perf_counter() - begin
     task = model.task
     predicted = task.predicted(kept, targets, temperature=model.temperature)

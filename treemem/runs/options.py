@@ -81,8 +81,8 @@ class TrainingOptions:
             processors with AMX, TF32 (11 bits) on GPUs. ``"medium"``: 8 bits on processors with AMX. Weights, states
             and sums stay in float32. None: as torch is set.
         cuda_graphs: on CUDA, run forward and backward passes of training, and validation, as CUDA graphs
-            (:class:`treemem.ops.CapturedStep`): for sequence networks that read buckets, and language models. Sequences
-            are padded by up to an eighth, so dropout draws other numbers. It has not run on a GPU yet.
+            (:class:`treemem.ops.CapturedStep`); for tree networks, some sequence networks, and language models.
+            Sequences are padded by up to a quarter, so dropout draws other numbers. It has not run on a GPU yet.
         tensorboard: write TensorBoard event files beside the log.
 
     Raises:
