@@ -148,7 +148,7 @@ def test_networks_are_captured_as_the_page_says(name: str, monkeypatch: pytest.M
     if name in pages["any lengths"] + pages["equal lengths"]:
         assert (encoder.why_not_in_bucket is None) == (name in pages["any lengths"])
         check_capture(name, in_bucket=name in pages["any lengths"])
-    elif name in pages["trees"] and HAS_INTERPRETER:
+    elif name in (*pages["trees"], "own cell") and HAS_INTERPRETER:
         check_capture_of_trees(name)
     elif name in pages["not captured"]:
         with pytest.raises((RecipeError, AttributeError)):
@@ -183,7 +183,7 @@ def test_networks_are_captured_on_a_gpu(name: str, kernels: bool) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
-@pytest.mark.parametrize("name", listed()["trees"])
+@pytest.mark.parametrize("name", [*listed()["trees"], "own cell"])
 def test_trees_are_captured_on_a_gpu(name: str) -> None:
     check_capture_of_trees(name, "cuda")
 

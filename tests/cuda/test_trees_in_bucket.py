@@ -116,12 +116,15 @@ def outcome(network: TreeNetwork, trees: TreeBatch, feat: Tensor | None, device:
     def step(given: Any, weight: Tensor) -> dict[str, Tensor]:
         root = network.in_bucket(given).root
         (root.sin().sum((1, 2)) * weight).sum().backward()
-        gradients = {name: value.grad for name, value in network.to(device).named_parameters()}
+        gradients = {
+            name: torch.zeros_like(value) if value.grad is None else value.grad
+            for name, value in network.named_parameters()
+        }
         return {"root": root.detach(), **gradients}
 
     weight = torch.arange(1, trees.num_trees + 1).double()
     found = CapturedStep(step, network.to(device), examples=4)(trees.with_feat(feat), weight)
-    return {name: value.cpu() for name, value in found.items() if value is not None}
+    return {name: value.cpu() for name, value in found.items()}
 
 
 @needs_interpreter
