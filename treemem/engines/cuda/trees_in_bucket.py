@@ -251,7 +251,7 @@ class _Room(NamedTuple):
                 for used, count in runs.items():
                     parts[product.bias + used * product.outputs] += most_parts(count, rows[arity])
         return cls(
-            tiles=np.array(sizes.tiles) * (ROWS_OF_TILE // layout.rows_of_tile),
+            tiles=np.array(sizes.tiles) * -(-ROWS_OF_TILE // layout.rows_of_tile),
             jobs=jobs,
             parts=max(parts.values(), default=1),
             leaf_parts=most_leaf_parts(sizes.num_leaves, sizes.num_edges),
