@@ -35,7 +35,8 @@ _LARGEST = 2048
 """KiB of weights that a program may read at each step: from the cache of the device they take some 50 microseconds, in
 which torch launches two operations."""
 _WIDEST = 1024
-_REGISTERS = 168  # of a thread; by itself the assembler saves some, so that several programs fit, and spills
+_REGISTERS = {torch.float32: 168, torch.float64: 255}
+"""Of a thread; by itself the assembler saves some, so that several programs fit, and spills."""
 
 
 class Placed(NamedTuple):
@@ -359,9 +360,8 @@ class _Run(NativeRun):
         }
         tuples = (tuple(argument) if isinstance(argument, Sequence) else argument for argument in arguments)
         numbers = self._lengths, self._steps, self._steps + 1 if self._keeps else 2, self._state_size
-        launcher().launch(
-            *(getattr(kernels, name), (len(first),), first, *tuples, *numbers), **constants, maxnreg=_REGISTERS
-        )
+        options = constants | {"maxnreg": _REGISTERS[first.dtype]}
+        launcher().launch(getattr(kernels, name), (len(first),), first, *tuples, *numbers, **options)
 
 
 @cache
