@@ -32,9 +32,8 @@ from treemem.native.run import NativeRun, Tensors
 from treemem.native.run import run_native as run_under_autograd
 from treemem.schedule.schedule import Schedule
 
-WIDE_OPTIONS = {"maxnreg": 255}
-"""Options of the compiler if products go through memory; by itself the assembler uses fewer registers than it may, and
-spills."""
+_ALL_REGISTERS = {"maxnreg": 255}
+"""An option of the compiler; by itself the assembler uses fewer registers than it may, and spills."""
 _MOST_CHILDREN = 16  # of a node; a kernel is compiled for each number of children
 
 
@@ -214,7 +213,7 @@ class _Run(NativeRun):
 
     def _launch(self, kernel: str, tiles: tuple[int, int], *arguments: Any) -> None:
         first, count = tiles
-        precision, options = product_precision(arguments[2].dtype), WIDE_OPTIONS if self._is_wide else {}
+        precision, options = product_precision(arguments[2].dtype), _ALL_REGISTERS if self._is_wide else {}
         launcher().launch(self._kernels[kernel], (count,), first, *arguments, PRECISION=precision, **options)
 
     def _factors(self, like: torch.Tensor) -> torch.Tensor | None:
@@ -260,6 +259,6 @@ class _Run(NativeRun):
 
         plan = self._plan
         parts = d_products.new_zeros(plan.num_parts, self._layout.num_weights)
-        options = {"COLUMNS": COLUMNS, "DEPTH": 32, "PRECISION": product_precision(parts.dtype)}
+        options = {"COLUMNS": COLUMNS, "DEPTH": 32, "PRECISION": product_precision(parts.dtype), **_ALL_REGISTERS}
         launcher().launch(weight_gradients, (len(plan.jobs),), plan.jobs, d_products, inputs, parts, **options)
         return parts[0] if plan.num_parts == 1 else parts.sum(0)

@@ -10,9 +10,8 @@ import torch
 
 from treemem.engines.affine import Affine
 from treemem.engines.choices import Noise
-from treemem.engines.printer.driven import DrivenStep
 from treemem.native.structures import Filled, Structure, structured_library
-from treemem.networks.trees.tree_lstm.equations import State, tree_lstm_of_two, tree_lstm_step
+from treemem.networks.trees.tree_lstm.equations import bounded_tree_lstm_of_two, tree_lstm_of_two
 
 _SOURCE = Path(__file__).with_name("pair_by_pair.cpp")
 _NODES_PER_THREAD = 64
@@ -38,14 +37,6 @@ _GRADIENTS = Structure(
     "const REAL *of_score",  # gradients of the children by the pair's score, [pairs, 2, 2 * hidden_size], or null
     "REAL *scores, *pairs",  # [pairs], begin with 0; of the pairs that were chosen, [pairs, 2 * hidden_size]
 )
-
-
-def _bounded_step(products: State, children: State) -> State:
-    hidden, cell = tree_lstm_step(products["gates"], children["c"])
-    return {"h": hidden, "c": cell.tanh()}
-
-
-_BOUNDED_STEP = DrivenStep("TREE_LSTM_STEP", _bounded_step, {"gates": 5}, "hc", 2)
 
 
 class PairTensors(NamedTuple):
@@ -151,7 +142,9 @@ def native_pairs(
         bounded: whether a node hands ``tanh(c)`` to its parent instead of ``c``.
     """
     tensors = [leaves, cell.weight, cell.bias, query]
-    library = structured_library(_SOURCE, tensors, _PROBLEM, _GRADIENTS, _BOUNDED_STEP if bounded else tree_lstm_of_two)
+    library = structured_library(
+        _SOURCE, tensors, _PROBLEM, _GRADIENTS, bounded_tree_lstm_of_two if bounded else tree_lstm_of_two
+    )
     if library is None or leaves.shape[1] < 2:
         return None
     sequences, longest, width = leaves.shape

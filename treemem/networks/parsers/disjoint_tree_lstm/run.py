@@ -17,8 +17,9 @@ from treemem.engines.sequence_engine import SequenceEngine
 from treemem.engines.sequence_lengths import LongestFirst
 from treemem.networks.parsers.disjoint_tree_lstm.equations import ParserWeights, naive_composition, naive_parse
 from treemem.networks.parsers.disjoint_tree_lstm.plan import TreePlan
+from treemem.networks.parsers.gumbel_tree_lstm.cuda import cuda_trees
 from treemem.networks.parsers.native_pairs import native_pairs
-from treemem.networks.trees.tree_lstm.equations import tree_lstm_step
+from treemem.networks.trees.tree_lstm.equations import bounded_tree_lstm_step
 from treemem.schedule.schedule import Schedule
 
 
@@ -52,17 +53,30 @@ def choose_trees(
         lengths: int64 ``[sequences]``, 0 to ``longest``, on the CPU.
         weights: of the parser.
         noise: is added to the scores: Gumbel noise gives a sample. Of a step and the sequences that still have a pair.
-        engine: ``"fused"`` (``"auto"``), in C++ where it can be used, or ``"naive"``. They give the same results.
+        engine: ``"fused"`` (``"auto"``), in C++ or kernels where they can be used, or ``"naive"``. They give the same
+            results.
     """
     order, inner = LongestFirst(lengths, leaves.device), max(leaves.shape[1] - 1, 0)
     if not order.sizes:
         return order.lengths_there.new_zeros(len(leaves), inner)
     sorted_leaves = order.of(leaves)
     with torch.no_grad():
-        given = sorted_leaves, order.lengths, order.sizes, weights.cell, weights.query
-        native = None if engine == "naive" else native_pairs(*given, temperature=None, noise=noise, bounded=True)
-        places = naive_parse(sorted_leaves, order, weights, noise=noise)[0] if native is None else native.tensors.places
+        places = None if engine == "naive" else _fast_places(sorted_leaves, order, weights, noise)
+        if places is None:
+            places = naive_parse(sorted_leaves, order, weights, noise=noise)[0]
     return order.back(places, inner)
+
+
+def _fast_places(
+    leaves: torch.Tensor, order: LongestFirst, weights: ParserWeights, noise: Noise | None
+) -> torch.Tensor | None:
+    """Parse in kernels or in C++; None if they cannot be used."""
+    trees = cuda_trees(leaves, order, weights.cell, weights.query, None, noise, bounded=True)
+    if trees is not None:
+        return trees[2]
+    given = leaves, order.lengths, order.sizes, weights.cell, weights.query
+    native = native_pairs(*given, temperature=None, noise=noise, bounded=True)
+    return None if native is None else native.tensors.places
 
 
 def choices_of(
@@ -147,8 +161,7 @@ class _Cell(torch.nn.Module):
         return {"gates": (self._cell.weight[None], self._cell.bias[None])}
 
     def step(self, products: State, children: State) -> State:
-        hidden, cell = tree_lstm_step(products["gates"], children["c"])
-        return {"h": hidden, "c": cell.tanh()}
+        return bounded_tree_lstm_step(products, children)
 
     def formula_key(self) -> str:
         return "disjoint Tree-LSTM"

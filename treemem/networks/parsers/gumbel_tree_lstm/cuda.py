@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from treemem.engines.affine import Affine
 from treemem.engines.choices import ROUNDING, Noise
 from treemem.engines.cuda.choice import runs_kernels
 from treemem.engines.cuda.launcher import launcher
@@ -14,10 +15,9 @@ from treemem.engines.cuda.row_steps import RowStep
 from treemem.engines.printer.triton_layout import WIDEST, block_of, power_of_2
 from treemem.engines.sequence_lengths import LongestFirst
 from treemem.native.run import NativeRun, Tensors, run_native
-from treemem.networks.parsers.gumbel_tree_lstm.equations import GumbelTreeWeights
-from treemem.networks.trees.tree_lstm.equations import tree_lstm_of_two
+from treemem.networks.trees.tree_lstm.equations import bounded_tree_lstm_of_two, tree_lstm_of_two
 
-_CELL = RowStep(tree_lstm_of_two)
+_STEPS = {False: RowStep(tree_lstm_of_two), True: RowStep(bounded_tree_lstm_of_two)}
 _LONGEST = 1024  # of sequences, whose pairs a program takes at once
 _NUMBERS = 2048  # of all nodes of a sequence that a program reads at a time
 
@@ -25,17 +25,25 @@ _NUMBERS = 2048  # of all nodes of a sequence that a program reads at a time
 def cuda_trees(
     leaves: torch.Tensor,
     order: LongestFirst,
-    weights: GumbelTreeWeights,
+    cell: Affine,
+    query: torch.Tensor,
     temperature: float | None,
     noise: Noise | None,
+    *,
+    bounded: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """Return what ``naive_trees`` does, or None if kernels cannot be used."""
-    query = weights.query / weights.scale
-    tensors = [leaves, *weights.cell, query]
+    """Return what ``naive_trees`` does, or None if kernels cannot be used.
+
+    Args:
+        leaves, order, temperature, noise: see there.
+        cell: see ``compose``, which is ``bounded`` or not.
+        query: of the scores ``query . h``.
+    """
+    tensors = [leaves, *cell, query]
     _, longest, width = leaves.shape
     if not 2 <= longest <= _LONGEST or width > 2 * WIDEST or not runs_kernels(tensors):
         return None
-    run = _Trees(order, temperature)
+    run = _Trees(order, temperature, bounded)
     run.noise = None if noise is None else noise((sum(run.choices[:-1]),))
     roots, compositions, places = run_native(run, *tensors)
     return roots, compositions, places
@@ -74,6 +82,7 @@ class _Trees(NativeRun):
     Args:
         order: of the sequences.
         temperature: of the probabilities; None: choices have no gradients.
+        bounded: whether a node hands ``tanh(c)`` to its parent instead of ``c``.
 
     Attributes:
         choices: how many pairs each step has, of sequences as long as the longest.
@@ -83,7 +92,8 @@ class _Trees(NativeRun):
     refusal = None
     noise: torch.Tensor | None = None
 
-    def __init__(self, order: LongestFirst, temperature: float | None) -> None:
+    def __init__(self, order: LongestFirst, temperature: float | None, bounded: bool) -> None:
+        self._bounded = bounded
         self._lengths, self._sizes, self._temperature = order.lengths_there, order.sizes, temperature
         self._longest, self._sequences = len(order.sizes), order.sizes[0]
         self._num_leaves, self._of_leaves = self._sequences * self._longest, self._sequences * (self._longest - 1)
@@ -147,7 +157,7 @@ class _Trees(NativeRun):
     def _launch(self, kernel: str, grid: tuple[int, ...], kept: _Kept, *arguments: Any) -> None:
         from treemem.networks.parsers.gumbel_tree_lstm import kernels
 
-        known = constants(kernel, len(kept.query), self._longest, kept.states.dtype)
+        known = _known(kernel, len(kept.query), self._longest, kept.states.dtype, _STEPS[self._bounded])
         launcher().launch(getattr(kernels, kernel), grid, *arguments, **known)
 
     def backward(self, saved: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
@@ -202,17 +212,17 @@ class _Trees(NativeRun):
         return [*parts, None]
 
 
-def constants(kernel: str, size: int, longest: int, dtype: torch.dtype) -> dict[str, Any]:
-    """Return what is known when a kernel of ``kernels.py`` is compiled, for nodes of ``size`` numbers."""
+def _known(kernel: str, size: int, longest: int, dtype: torch.dtype, cell: RowStep) -> dict[str, Any]:
+    """What is known when a kernel of ``kernels.py`` is compiled, for nodes of ``size`` numbers."""
     known: dict[str, Any] = {"H": size, "BLOCK": block_of(size)}
     nodes = power_of_2(longest)
     if kernel == "compose":
-        return {**known, "STEP": _CELL.step}
+        return {**known, "STEP": cell.step}
     if kernel == "choose":
         return {**known, "LONGEST": nodes, "ROUNDING": ROUNDING * torch.finfo(dtype).eps}
     if kernel == "pair_gradients":
-        return {**known, "STEP": _CELL.step_backward}
+        return {**known, "STEP": cell.step_backward}
     if kernel == "choice_backward":
         part = max(16, min(block_of(size), _NUMBERS // nodes))
-        return {**known, "LONGEST": nodes, "PART": part, "STEP": _CELL.step_backward}
+        return {**known, "LONGEST": nodes, "PART": part, "STEP": cell.step_backward}
     return known

@@ -64,7 +64,10 @@ def gumbel_trees(
         nothing = leaves.new_zeros(sequences, inner, width)
         return GumbelTrees(leaves.new_zeros(sequences, width), nothing, nothing.new_zeros(leaves.shape[:2]))
     given = order.of(leaves), order, weights, temperature, noise
-    result = None if engine == "naive" else cuda_trees(*given) or native_trees(*given)
+    result = None
+    if engine != "naive":
+        query = weights.query / weights.scale
+        result = cuda_trees(given[0], order, weights.cell, query, temperature, noise) or native_trees(*given)
     roots, compositions, places = naive_trees(*given) if result is None else result
     joined = None
     if trace:

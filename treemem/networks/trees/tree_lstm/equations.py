@@ -58,4 +58,14 @@ def _step(products: State, children: State) -> State:
 
 
 tree_lstm_of_two = DrivenStep("TREE_LSTM_STEP", _step, {"gates": 5}, "hc", 2)
-"""Of two children, for drivers in C++."""
+"""Of two children, for loops in C++ and in kernels."""
+
+
+def bounded_tree_lstm_step(products: State, children: State) -> State:
+    """The step of a node that hands ``tanh(c)`` to its parent instead of ``c``, from its product ``gates``."""
+    hidden, cell = tree_lstm_step(products["gates"], children["c"])
+    return {"h": hidden, "c": cell.tanh()}
+
+
+bounded_tree_lstm_of_two = DrivenStep("TREE_LSTM_STEP", bounded_tree_lstm_step, {"gates": 5}, "hc", 2)
+"""The same of such nodes."""
