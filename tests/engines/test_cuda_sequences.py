@@ -15,6 +15,8 @@ from treemem.engines.affine import Affine
 from treemem.engines.cuda.choice import cuda_kernels
 from treemem.networks.parsers.crvnn import cuda as crvnn
 from treemem.networks.parsers.crvnn.run import continuous_recursion
+from treemem.networks.parsers.disjoint_tree_lstm.equations import ParserWeights
+from treemem.networks.parsers.disjoint_tree_lstm.run import choose_trees
 from treemem.networks.parsers.ordered_memory.layer import MemoryMaps
 from treemem.networks.parsers.ordered_memory.run import ordered_memory
 from treemem.networks.parsers.prpn.cuda import cuda_layer
@@ -88,6 +90,20 @@ def test_the_reading_network_of_a_prpn_is_that_of_the_definition(size: int, slot
     with cuda_kernels(True), fake_device():
         found = run(cuda_layer, DEVICE)
     assert_same(found, run(read_layer, "cpu"), "")
+
+
+def test_the_parser_of_a_disjoint_tree_lstm_chooses_the_pairs_of_the_definition() -> None:
+    torch.manual_seed(0)
+    leaves, lengths = torch.randn(6, 6, 4).double(), torch.tensor([6, 6, 5, 6, 3, 6])
+    given = [3 * torch.randn(10, 4).double(), torch.randn(10).double(), torch.randn(2).double()]
+
+    def parsed(device: Any) -> Tensor:
+        weight, bias, query = (tensor.to(device) for tensor in given)
+        return choose_trees(leaves.to(device), lengths, ParserWeights(Affine(weight, bias), query)).cpu()
+
+    with cuda_kernels(True), fake_device():
+        places = parsed(DEVICE)
+    assert places.equal(parsed("cpu"))
 
 
 def recursion(network: Any, inputs: Tensor) -> Tensor:
