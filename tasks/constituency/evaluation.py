@@ -18,6 +18,8 @@ from treemem.tasks.induced_trees import BASELINES
 from treemem.tasks.language_modeling.sentences import batches_by_length, word_ids
 from treemem.trees.tree import Tree
 
+BASELINE_NAMES = tuple(name if name in ("balanced", "random") else f"{name}-branching" for name in BASELINES)
+
 
 @dataclass(frozen=True)
 class TreeScore:
@@ -72,8 +74,7 @@ def evaluate_trees(
         layers = range(len(encoder.stack.layer_sizes))
         by_name = {f"layer {layer + 1}": {"layer": layer, "gate": gate} for layer in layers}
     scores = [score_trees(gold, induce_trees(model, sentences, **options), name) for name, options in by_name.items()]
-    for branching in BASELINES:
-        name = branching if branching in ("balanced", "random") else f"{branching}-branching"
+    for branching, name in zip(BASELINES, BASELINE_NAMES, strict=True):
         scores.append(score_trees(gold, baseline_trees(sentences, branching, seed=seed), name))
     return scores
 
@@ -107,11 +108,11 @@ def induce_trees(model: Model, sentences: Sequence[Sequence[str]], **options: An
     for places in batches_by_length([len(sentence) for sentence in ids]):
         batch = TokenBatch.from_sequences([ids[place] for place in places]).to(model.device)
         for place, tree in zip(places, encoder.induced_trees(batch, **options), strict=True):
-            trees[place] = _with_words(tree, sentences[place])
+            trees[place] = with_words(tree, sentences[place])
     return [tree for tree in trees if tree is not None]
 
 
-def _with_words(tree: Tree, words: Sequence[str]) -> Tree:
+def with_words(tree: Tree, words: Sequence[str]) -> Tree:
     """Return the tree with its leaves replaced by words in order."""
     rest, done = iter(words), []
     for node in tree.postorder():

@@ -8,13 +8,14 @@ from typing import Any
 
 from treemem.explore.tables import markdown_table
 from treemem.runs.page_tables import percent
+from treemem.tasks.constituency.evaluation import BASELINE_NAMES
 from treemem.tasks.constituency.published import HEAD, LABELS
 
 _Records = Sequence[Mapping[str, Any]]
 
 
 def tree_table(records: _Records, labels: Sequence[str] = ()) -> str:
-    """Return the scores of induced trees as a Markdown table: networks, or their layers, and baselines.
+    """Return the scores of induced trees as a Markdown table: networks, their layers or controls, and baselines.
 
     Args:
         records: of :func:`~treemem.tasks.constituency.study.tree_records`, all of the same sentences.
@@ -51,10 +52,10 @@ def scores_by_trees(records: _Records) -> dict[str, list[Mapping[str, Any]]]:
     baselines: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         for score in record["scores"]:
-            if score["trees"] == "induced":
-                networks.setdefault(record["row"], []).append(score)
-            elif score["trees"].startswith("layer"):
-                networks.setdefault(f"{record['row']}, {score['trees']}", []).append(score)
+            trees = score["trees"]
+            if trees in BASELINE_NAMES:
+                baselines[trees] = [score]
             else:
-                baselines[score["trees"]] = [score]
+                name = record["row"] if trees == "induced" else f"{record['row']}, {trees}"
+                networks.setdefault(name, []).append(score)
     return {**networks, **baselines}

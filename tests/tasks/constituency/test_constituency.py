@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import treemem
 from treemem.cli import main as treemem_command
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError, VocabularyError
@@ -17,11 +18,12 @@ from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs.data_sets import StudyPlaces
 from treemem.runs.results_page import write_page
-from treemem.runs.study_file import StudyFolder
+from treemem.runs.study_file import Study, StudyFolder
 from treemem.runs.study_file_run import run_study_file
 from treemem.runs.study_records import read_study
 from treemem.tasks.constituency import evaluate_trees, induce_trees, score_trees
 from treemem.tasks.constituency.__main__ import main
+from treemem.tasks.constituency.evaluation import TreeScore, with_words
 from treemem.tasks.constituency.gold import gold_trees
 from treemem.tasks.language_modeling import LanguageModeling
 from treemem.tasks.sentiment import Sentiment
@@ -194,6 +196,38 @@ def test_the_command_scores_models_of_a_treebank_on_its_test_trees(
         printed = capsys.readouterr().out
         assert "2 sentences" in printed
         assert row in printed
+
+
+def test_trees_of_other_words_and_of_the_untrained_network_are_controls(treebank: Path, tmp_path: Path) -> None:
+    with (treebank / "test.txt").open("a") as file:
+        file.write("(3 (2 A) (3 (2 (2 film) (2 laughs)) (2 !)))\n")
+    study = Study(
+        StudyFolder.find("sentiment"),
+        "controls",
+        networks={"Ordered Memory": {"hidden_size": 4, "slots": 4}, "LSTM": {"hidden_size": 4}},
+        seeds=[1],
+        training={"epochs": 1},
+        task_options={"path": "{data}", "lower": True},
+        data="SST-5",
+        measurements={"of-trees": {"function": "treemem.tasks.constituency.study:control_records"}},
+    )
+    places = StudyPlaces(tmp_path / "runs", tmp_path / "results", tmp_path / "sentiment.md", treebank)
+    run_study_file(study, places)
+    (record,) = read_study(tmp_path / "results" / "of-trees.jsonl")
+    model = treemem.load(tmp_path / "runs" / "sentiment" / record["run"])
+    gold = gold_trees(treebank / "test.txt", "nowhere")
+    one, two, three = ([leaf.label for leaf in tree.leaves()] for tree in gold)
+    of_words = induce_trees(model, [one, two, three])
+    of_others = [
+        with_words(tree, words)
+        for tree, words in zip(induce_trees(model, [three, two, one]), (one, two, three), strict=True)
+    ]
+    expected = [score_trees(gold, of_words, "induced"), score_trees(gold, of_others, "words of another sentence")]
+    found = [TreeScore(**score) for score in record["scores"]]
+    names = ("trees", "sentence_f1", "corpus_f1", "depth", "sentences")  # labels of the file are classes
+    for score, other in zip(found, expected, strict=False):
+        assert [getattr(score, name) for name in names] == [getattr(other, name) for name in names]
+    assert found[2].trees == "untrained"
 
 
 def test_the_study_of_a_treebank_measures_each_layer_once_and_has_a_page_of_them(

@@ -314,10 +314,10 @@ def test_vectors_of_another_width_than_asked_for_are_refused(folder: Path, vecto
     assert read_word_vectors(path, {"a"}).words == {"a": 0}
 
 
-@pytest.mark.parametrize("recipe", ["small", "glove_trees"])
+@pytest.mark.parametrize("recipe", ["small", "glove_trees", "glove_100d"])
 def test_recipes_need_the_treebank_only_for_data(recipe: str, folder: Path, vectors: Path) -> None:
     without = load_recipe(f"sentiment/{recipe}")
-    with pytest.raises(RecipeError, match=r"Stanford Sentiment Treebank|vector_size is 300"):
+    with pytest.raises(RecipeError, match=r"Stanford Sentiment Treebank|vector_size is [13]00"):
         without.make_task().make_data(without.data)
     width = [] if recipe == "small" else ["task_options.vector_size=3", f"task_options.vectors={vectors}"]
     found = load_recipe(f"sentiment/{recipe}", [f"task_options.path={folder}", *width])
