@@ -93,6 +93,7 @@ class Sentiment(WordClassification):
     published: ClassVar[tuple[PublishedFigure, ...]] = PUBLISHED_FIGURES
     networks: ClassVar[Mapping[str, NetworkConfig]] = every_network(100)
     data_options: ClassVar[type] = SentimentDataOptions
+    unlabelled_node: ClassVar[int | None] = -1
     file_options: ClassVar[frozenset[str]] = frozenset({"path", "vectors"})
     text_columns: ClassVar[tuple[str, ...]] = ("tree",)
     record_fields: ClassVar[Mapping[str, str]] = {

@@ -260,6 +260,25 @@ def test_shapes_are_padded_to_buckets_of_which_only_some_have_graphs() -> None:
         assert step.num_bytes == 1
 
 
+def test_the_gradients_of_all_graphs_are_in_the_same_memory() -> None:
+    with fake_device():
+        layer, gradients = linear().to(DEVICE), []
+
+        def step(x: Tensor) -> None:
+            layer.zero_grad()
+            layer(x).sum().backward()
+
+        captured = CapturedStep(step, layer)
+        for count in (2, 3) * 3:
+            x = torch.randn(count, 3).double()
+            captured(x)
+            gradients.append(layer.weight.grad)
+            assert gradients[-1] is not None
+            torch.testing.assert_close(gradients[-1].cpu(), x.sum(0).expand(2, 3))
+        assert captured.num_graphs == 2
+        assert all(gradient is gradients[-1] for gradient in gradients[2:])
+
+
 def test_a_step_in_training_and_one_in_evaluation_have_graphs_of_their_own() -> None:
     with fake_device():
         layer = nn.Sequential(linear(), nn.Dropout(1 - 1e-9)).to(DEVICE)

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from fake_device import DEVICE, fake_device
+from fake_device import DEVICE, HAS_INTERPRETER, fake_device
 from toy_task import MoreX, toy_data
 from training_runs import Stopped, numbers, stopping
 
@@ -23,21 +23,39 @@ from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.runs.fit import check_fit
 from treemem.schedule import padded
 from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
+from treemem.tasks.sentiment import Sentiment, SentimentDataOptions
 
 STREAM = LanguageModeling(words=100, steps=6, evaluation_columns=4)
-TASKS: dict[str, Any] = {
-    "trees": (MoreX(), NetworkConfig("TreeRNN", {"hidden_size": 2}), toy_data(4, divided=False)),
-    "sequences": (MoreX(), NetworkConfig("RNN", {"hidden_size": 4}), toy_data(26)),
-    "stream": (
-        STREAM,
-        NetworkConfig("LanguageModel", {"hidden_size": 4, "num_layers": 1, "cell": "LSTM", "output_dropout": 0.2}),
-        STREAM.make_data(LanguageDataOptions(24, 6, 6, seed=1)),
-    ),
-}
+Run = tuple[Any, NetworkConfig, Any]
+"""A task, a network and data."""
+
+
+def sequences(network: str = "RNN", **options: Any) -> Run:
+    return MoreX(), NetworkConfig(network, {"hidden_size": 4, **options}), toy_data(26)
+
+
+def stream() -> Run:
+    task = LanguageModeling(words=100, steps=6, evaluation_columns=4)
+    options = {"hidden_size": 4, "num_layers": 1, "cell": "LSTM", "output_dropout": 0.2}
+    return task, NetworkConfig("LanguageModel", options), task.make_data(LanguageDataOptions(24, 6, 6, seed=1))
+
+
+def nodes(folder: Path) -> Run:
+    """Trees with a class at every node, of some of which it is not known."""
+    train = "(4 (2 A) (4 (4 good) (2 film)))\n(0 (0 bad) (2 film))\n(4 (2 A) (4 (2 good) (4 film)))\n"
+    for name, text in (("train", train), ("dev", "(4 (4 good) (2 film))\n"), ("test", "(4 (4 good) (2 film))\n")):
+        (folder / f"{name}.txt").write_text(text)
+    task = Sentiment(path=str(folder), classes=2)
+    return task, NetworkConfig("TreeRNN", {"hidden_size": 2}), task.make_data(SentimentDataOptions()).forest
+
+
 OPTIONS: dict[str, Any] = {"epochs": 4, "batch_size": 8, "seed": 7, "precision": "64-true", "checkpoint_steps": 3}
 ADAM = {**OPTIONS, "learning_rate": 0.05, "schedule": "cosine", "averaging": 0.9, "clip": 0.1}
 TREES = {**ADAM, "epochs": 3, "checkpoint_steps": None}
 SGD = {**OPTIONS, "optimizer": "sgd", "learning_rate": 2.0, "clip": 0.25, "average_after": 1}
+
+
+needs_interpreter = pytest.mark.skipif(not HAS_INTERPRETER, reason="Triton is not installed, or there is a GPU")
 
 
 class FabricOfDevice:
@@ -89,19 +107,21 @@ def results(output: Path) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:.*to a meta parameter")  # the name that the fake device has
-@pytest.mark.parametrize(("name", "options"), [("sequences", ADAM), ("stream", SGD), ("trees", TREES)])
+@pytest.mark.parametrize(
+    ("name", "options"), [("sequences", ADAM), ("stream", SGD), pytest.param("nodes", TREES, marks=needs_interpreter)]
+)
 def test_a_training_with_graphs_gives_the_same_also_if_it_is_stopped(
     name: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(padded, "_FEWEST_TILES", 2)  # the interpreter runs each of them
-    task, network, data = TASKS[name]
+    task, network, data = sequences() if name == "sequences" else stream() if name == "stream" else nodes(tmp_path)
     usual, graphs = (TrainingOptions(**options, cuda_graphs=cuda_graphs) for cuda_graphs in (False, True))
     with training_on_the_device() as steps:
         fit(task, network, data, usual, output=tmp_path / "usual")
         assert not steps
         fit(task, network, data, graphs, output=tmp_path / "whole")
         assert all(step.num_graphs for step in steps)
-        with stopping(2 if name == "trees" else 5), suppress(Stopped):
+        with stopping(2 if name == "nodes" else 5), suppress(Stopped):
             fit(task, network, data, graphs, output=tmp_path / "stopped")
         fit(task, network, data, graphs, output=tmp_path / "stopped", resume=True)
     for folder in ("whole", "stopped"):
@@ -109,7 +129,7 @@ def test_a_training_with_graphs_gives_the_same_also_if_it_is_stopped(
 
 
 def test_an_evaluation_with_graphs_gives_the_same() -> None:
-    task, network, data = TASKS["sequences"]
+    task, network, data = sequences()
     with training_on_the_device() as steps:
         model = Model(task, network).double().to(DEVICE)
         usual, graphs = (evaluate(model, data, batch_size=2, cuda_graphs=chosen) for chosen in (False, True))
@@ -119,17 +139,16 @@ def test_an_evaluation_with_graphs_gives_the_same() -> None:
         evaluate(model, data, cuda_graphs=True, cache_bytes=100)
 
 
-def other(network: str, **options: Any) -> tuple[Any, NetworkConfig, Any]:
-    return MoreX(), NetworkConfig(network, {"hidden_size": 4, **options}), TASKS["sequences"][2]
-
-
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (other("TreeLSTM", engine="naive"), "TreeLSTM cannot run as a graph on these examples: the engine 'naive'"),
-        (other("LSTM", bidirectional=True), "on these examples: it also reads from the end"),
-        (other("CRvNN"), "on these examples: its steps depend on the lengths"),
-        (other("SPINN", transitions="reinforced"), "ReinforcedTransitions, which trains SPINN, has a training step of"),
+        (sequences("TreeLSTM", engine="naive"), "TreeLSTM cannot run as a graph on these examples: the engine 'naive'"),
+        (sequences("LSTM", bidirectional=True), "on these examples: it also reads from the end"),
+        (sequences("CRvNN"), "on these examples: its steps depend on the lengths"),
+        (
+            sequences("SPINN", transitions="reinforced"),
+            "ReinforcedTransitions, which trains SPINN, has a training step of",
+        ),
     ],
 )
 def test_what_cannot_be_captured_is_refused(run: Any, reason: str, tmp_path: Path) -> None:
@@ -139,6 +158,12 @@ def test_what_cannot_be_captured_is_refused(run: Any, reason: str, tmp_path: Pat
 
 def test_graphs_are_refused_without_a_gpu_and_for_batches_of_so_many_nodes(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="cuda_graphs: this would run on cpu, and graphs need a CUDA device"):
-        check_fit(*TASKS["sequences"], TrainingOptions(cuda_graphs=True, accelerator="cpu"), output=tmp_path)
+        check_fit(*sequences(), TrainingOptions(cuda_graphs=True, accelerator="cpu"), output=tmp_path)
     with pytest.raises(RecipeError, match="nodes_per_batch makes others; set batch_size"):
         TrainingOptions(cuda_graphs=True, nodes_per_batch=100)
+
+
+def test_graphs_of_trees_are_refused_under_autocast(tmp_path: Path) -> None:
+    options = TrainingOptions(cuda_graphs=True, precision="bf16-mixed")
+    with training_on_the_device(), pytest.raises(RecipeError, match='trees do not run in precision "bf16-mixed"'):
+        check_fit(*sequences("TreeRNN"), options, output=tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -35,12 +35,25 @@ class BatchGraphs:
     Args:
         model: whose batches these are, for which :func:`check_graphs` raises nothing.
         step: takes a batch on the device and its targets, and returns tensors.
+        node_targets: names of the targets whose first axis counts nodes. Networks over sequences do not read them.
     """
 
-    def __init__(self, model: Model, step: Callable[[Batch, Mapping[str, Tensor]], Any]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        step: Callable[[Batch, Mapping[str, Tensor]], Any],
+        node_targets: Collection[str] = (),
+    ) -> None:
         self.model = model
+        self._reads_tokens = hasattr(model.encoder, "bucket")
+        self._node_targets = node_targets
+        count = 0 if self._reads_tokens else len(node_targets)
         self._captured = CapturedStep(
-            lambda tensors, targets: step(_batch_of(tensors), targets), model, most_graphs=_MOST_GRAPHS
+            lambda tensors, of_nodes, others: step(_batch_of(tensors), {**of_nodes, **others}),
+            model,
+            of_nodes=range(count),
+            padding=[model.task.unlabelled_node or 0] * count,
+            most_graphs=_MOST_GRAPHS,
         )
 
     def __call__(self, batch: Batch, targets: Mapping[str, Tensor]) -> Any:
@@ -49,13 +62,15 @@ class BatchGraphs:
         Args:
             batch, targets: on the CPU, so that all tensors of a batch go to the device in one copy.
         """
+        of_nodes = {name: target for name, target in targets.items() if name in self._node_targets}
+        others = {name: target for name, target in targets.items() if name not in self._node_targets}
         if isinstance(batch, TokenBatch):
             states = [] if batch.state is None else [batch.state]
-            return self._captured(_StreamPiece(batch.token, states), targets)
+            return self._captured(_StreamPiece(batch.token, states), {}, others)
         encoder: Any = self.model.encoder
-        # nobody reads targets of nodes here, and each batch has another number of them
-        of_examples = {name: target for name, target in targets.items() if len(target) == batch.num_examples}
-        return self._captured(encoder.bucket(batch) if hasattr(encoder, "bucket") else batch, of_examples)
+        if self._reads_tokens:
+            return self._captured(encoder.bucket(batch), {}, others)
+        return self._captured(batch, of_nodes, others)
 
 
 def _batch_of(tensors: Any) -> Any:
@@ -110,7 +125,9 @@ def check_graphs(model: Model, examples: Examples, device: torch.device, option:
         problem = f"the targets of {model.task.name} are sequences of any length"
     elif encoder.why_not_in_bucket is not None:
         problem = f"{name} cannot run as a graph on these examples: {encoder.why_not_in_bucket}"
-    elif not model.task.reads_roots_only or (examples.node_targets and not hasattr(encoder, "bucket")):
-        problem = f"{model.task.name} has targets of nodes, of which each batch has another number"
+    elif not model.task.reads_roots_only:
+        problem = f"{model.task.name} reads the states of nodes, of which each batch has another number"
+    elif examples.node_targets and model.task.unlabelled_node is None and not hasattr(encoder, "bucket"):
+        problem = f"{model.task.name} does not say what the target of an added node is (unlabelled_node)"
     if problem is not None:
         raise RecipeError(f"{option}: {problem}; leave the option out")

@@ -128,8 +128,7 @@ class Trainer:
             raise RecipeError(
                 "a budget of seconds is for one process; train without torchrun, or for a number of epochs"
             )
-        if options.cuda_graphs:
-            check_training_graphs(self.model, self.examples, self.device, self.processes)
+        check_training_graphs(self.model, self.examples, options, self.device, self.processes)
         self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}
@@ -184,6 +183,8 @@ class Trainer:
             self.model, options, self.processes, self.fabric, self.folder, self.fingerprint, self.monitored
         )
         self.progress, self.learner = self.state.progress, self.state.learner
+        if options.cuda_graphs:
+            self.learner.capture(self.examples)
         self.start_clocks()
         self.judge_if_due()
         by_step = options.rate_varies and options.budget is None

@@ -57,8 +57,13 @@ class Learner:
         self.network: Any = network
         self.optimizers: list[Any] = optimizers
         self.learning_rates = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
-        self.graphs = BatchGraphs(model, self._sums_and_state) if options.cuda_graphs else None
-        self.batch_device = fabric.device if self.graphs is None else torch.device("cpu")
+        self.graphs: BatchGraphs | None = None
+        self.batch_device = fabric.device
+
+    def capture(self, examples: Examples) -> None:
+        """Compute losses and gradients of batches of some examples as CUDA graphs from now on."""
+        self.graphs = BatchGraphs(self.model, self._sums_and_state, examples.node_targets)
+        self.batch_device = torch.device("cpu")
 
     @classmethod
     def is_captured(cls, model: Model) -> bool:
@@ -226,12 +231,16 @@ def detached(state: Any) -> Any:
     return state
 
 
-def check_training_graphs(model: Model, examples: Examples, device: torch.device, processes: Processes) -> None:
-    """Check that a model can be trained with ``training.cuda_graphs``.
+def check_training_graphs(
+    model: Model, examples: Examples, options: TrainingOptions, device: torch.device, processes: Processes
+) -> None:
+    """Check that a model can be trained with ``training.cuda_graphs``, if the options ask for it.
 
     Raises:
         RecipeError: it cannot; says why.
     """
+    if not options.cuda_graphs:
+        return
     option, learner = "training.cuda_graphs", learner_of(model)
     if processes.count > 1:
         raise RecipeError(f"{option}: several processes add up their losses on the host; leave the option out")
@@ -240,6 +249,8 @@ def check_training_graphs(model: Model, examples: Examples, device: torch.device
             f"{option}: {learner.__name__}, which trains {model.network.network}, has a training step of its own; "
             "leave the option out"
         )
+    if options.precision == "bf16-mixed" and not hasattr(model.encoder, "bucket"):
+        raise RecipeError(f'{option}: the kernels of trees do not run in precision "bf16-mixed"; choose "32-true"')
     check_graphs(model, examples, device, option)
 
 

@@ -72,6 +72,7 @@ class Task(ABC):
         learner: the :class:`~treemem.runs.training_step.Learner` that trains networks on it, if not the usual one: the
             class or ``"module:Class"``.
         reads_roots_only: whether the head reads nothing but the encodings of whole trees.
+        unlabelled_node: the target of a node that the loss leaves out; None: the loss takes all nodes.
 
     Raises:
         RecipeError: an option of another type than its field declares, or out of its range.
@@ -91,6 +92,7 @@ class Task(ABC):
     record_fields: ClassVar[Mapping[str, str]] = {}
     scoring_options: ClassVar[frozenset[str]] = frozenset()
     reads_roots_only: ClassVar[bool] = False
+    unlabelled_node: ClassVar[int | None] = None
     learner: ClassVar[Any] = None
 
     def __init_subclass__(cls, **options: Any) -> None:

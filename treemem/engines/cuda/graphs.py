@@ -178,6 +178,7 @@ class CapturedStep:
         self._padding, self._of_nodes = padding, of_nodes
         self._most_graphs, self._most_bytes = checked_count("most_graphs", most_graphs), most_bytes
         self._buckets: dict[Hashable, _Bucket] = {}
+        self._gradients: dict[torch.nn.Parameter, torch.Tensor] = {}
         self.num_graphs = self.num_bytes = 0
 
     def __call__(self, *arguments: Any) -> Any:
@@ -220,7 +221,9 @@ class CapturedStep:
 
     def _capture(self, bucket: _Bucket, structure: Any) -> None:
         def work() -> None:
+            before = [parameter.grad for parameter in self._module.parameters()]
             bucket.outputs = self._step(*tree_unflatten(bucket.arguments, structure))
+            self._share_gradients(before)
 
         with bucket.constants.given():
             bucket.replay, num_bytes = _capturer.capture(work)
@@ -228,6 +231,16 @@ class CapturedStep:
         bucket.gradients = [parameter.grad for parameter in self._module.parameters()]
         self.num_graphs += 1
         self.num_bytes += num_bytes
+
+    def _share_gradients(self, before: Sequence[torch.Tensor | None]) -> None:
+        """Copy new gradients to the memory of those of the first graph, so that further graphs need none for them."""
+        for parameter, earlier in zip(self._module.parameters(), before, strict=True):
+            gradient = parameter.grad
+            if gradient is None or gradient is earlier:
+                continue
+            shared = self._gradients.setdefault(parameter, gradient)
+            if shared is not gradient:
+                parameter.grad = shared.copy_(gradient)
 
     def _padded(self, arguments: Sequence[Any]) -> list[Padded]:
         padded = [PaddedTrees(x, self._multiples[0]) if isinstance(x, TreeBatch) else x for x in arguments]
