@@ -198,6 +198,19 @@ def test_a_bucket_gives_the_outputs_of_a_batch(name: str) -> None:
         torch.testing.assert_close(found.outputs, expected.outputs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("options", "longest"), [({}, 20), ({"positions": "learned", "max_length": 19}, 18)])
+def test_a_bucket_has_the_examples_of_a_batch_and_few_lengths(options: dict[str, Any], longest: int) -> None:
+    vocabulary = Vocabulary(["x", "y"], [("f", 2)])
+    pairs = ["(f x (f y (f x (f y x))))", "(f x y)", "x", "(f (f x y) y)"]
+    batch = TreeBatch.from_trees(pairs, vocabulary, trees_per_example=2)
+    encoder = Transformer(8, vocabulary, num_layers=1, num_heads=2, form="brackets", **options).double().eval()
+    bucket = encoder.bucket(batch)
+    assert encoder.tokens(batch)[0].shape[1] == 17
+    assert bucket.items.shape == (4, longest)
+    assert bucket.num_examples == 2
+    torch.testing.assert_close(encoder(bucket).root, encoder(batch).root, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
