@@ -13,12 +13,13 @@ import pytest
 import torch
 from fake_device import DEVICE, HAS_INTERPRETER, fake_device
 from toy_task import MoreX, toy_data
-from training_runs import Stopped, numbers, stopping
+from training_runs import Stopped, last_state, numbers, stopping
 
 from treemem.engines.cuda.graphs import CapturedStep
 from treemem.errors import RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.predict import TreePredictor
 from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.runs.fit import check_fit
 from treemem.schedule import padded
@@ -52,7 +53,7 @@ def nodes(folder: Path) -> Run:
 OPTIONS: dict[str, Any] = {"epochs": 4, "batch_size": 8, "seed": 7, "precision": "64-true", "checkpoint_steps": 3}
 ADAM = {**OPTIONS, "learning_rate": 0.05, "schedule": "cosine", "averaging": 0.9, "clip": 0.1}
 TREES = {**ADAM, "epochs": 3, "checkpoint_steps": None}
-SGD = {**OPTIONS, "optimizer": "sgd", "learning_rate": 2.0, "clip": 0.25, "average_after": 1}
+SGD = {**OPTIONS, "optimizer": "sgd", "learning_rate": 40.0, "clip": 0.25, "average_after": 1}
 
 
 needs_interpreter = pytest.mark.skipif(not HAS_INTERPRETER, reason="Triton is not installed, or there is a GPU")
@@ -119,8 +120,11 @@ def test_a_training_with_graphs_gives_the_same_also_if_it_is_stopped(
     with training_on_the_device() as steps:
         fit(task, network, data, usual, output=tmp_path / "usual")
         assert not steps
+        assert "average" in last_state(tmp_path / "usual")[0]
         fit(task, network, data, graphs, output=tmp_path / "whole")
-        assert all(step.num_graphs for step in steps)
+        training, validation, *_ = steps
+        assert training.num_graphs
+        assert validation.num_graphs
         with stopping(2 if name == "nodes" else 5), suppress(Stopped):
             fit(task, network, data, graphs, output=tmp_path / "stopped")
         fit(task, network, data, graphs, output=tmp_path / "stopped", resume=True)
@@ -128,13 +132,18 @@ def test_a_training_with_graphs_gives_the_same_also_if_it_is_stopped(
         torch.testing.assert_close(results(tmp_path / folder), results(tmp_path / "usual"), rtol=0, atol=1e-10)
 
 
-def test_an_evaluation_with_graphs_gives_the_same() -> None:
+def test_evaluation_and_prediction_with_graphs_give_the_same() -> None:
     task, network, data = sequences()
+    texts = [str(tree) for tree in data if tree.children]
     with training_on_the_device() as steps:
         model = Model(task, network).double().to(DEVICE)
         usual, graphs = (evaluate(model, data, batch_size=2, cuda_graphs=chosen) for chosen in (False, True))
-    assert steps[0].num_graphs
+        predictors = (TreePredictor(model, batch_size=2, cuda_graphs=chosen, processes=1) for chosen in (False, True))
+        expected, found = ([answer["probability"] for answer in each.predict(texts)] for each in predictors)
+    assert len(steps) == 2
+    assert all(step.num_graphs for step in steps)
     np.testing.assert_allclose(graphs.predicted, usual.predicted, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
     with pytest.raises(RecipeError, match="cuda_graphs and cache_bytes are two ways"):
         evaluate(model, data, cuda_graphs=True, cache_bytes=100)
 

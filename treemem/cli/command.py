@@ -93,12 +93,13 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "folder of a run, name of a packaged model, or hf://OWNER/NAME",
     },
     "--device": {"type": str, "default": "auto", "metavar": "DEVICE", "help": "auto, cpu, cuda, cuda:1 ... (auto)"},
+    "--cuda-graphs": {"action": "store_true", "help": "run batches as CUDA graphs"},
     "--batch-size": {"type": PositiveInt, "default": 1024, "metavar": "N", "help": "examples of a batch (1024)"},
 }
 
 
 def add_shared(parser: CommandParser, *names: str) -> None:
-    """Add arguments that several commands share: ``recipe``, ``checkpoint``, ``--device`` or ``--batch-size``."""
+    """Add arguments that several commands share, such as ``recipe``, ``checkpoint`` or ``--device``."""
     for name in names:
         parser.add_argument(name, **_SHARED[name])
 

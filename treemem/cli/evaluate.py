@@ -41,8 +41,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--reliability", action="store_true", help="print the accuracy by confidence")
     parser.add_argument("--json", type=str, metavar="FILE", help="write the scores to this JSON file")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
-    add_shared(parser, "--device", "--batch-size")
-    parser.add_argument("--cuda-graphs", action="store_true", help="run the batches as CUDA graphs")
+    add_shared(parser, "--device", "--batch-size", "--cuda-graphs")
 
 
 def _run(options: Namespace) -> None:

@@ -27,7 +27,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--most-nodes", type=int, default=100_000, metavar="N", help="largest number of nodes of a record (100000)"
     )
-    add_shared(parser, "--batch-size", "--device")
+    add_shared(parser, "--batch-size", "--device", "--cuda-graphs")
 
 
 def _run(options: Namespace) -> int:
@@ -40,6 +40,7 @@ def _run(options: Namespace) -> int:
         options.checkpoint,
         batch_size=options.batch_size,
         device=find_device(options.device, "--device"),
+        cuda_graphs=options.cuda_graphs,
         processes=options.processes,
         most_nodes=options.most_nodes,
     )

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from treemem import checkpoint as checkpoints
+from treemem.batch_graphs import GraphedModel, check_graphs
 from treemem.checked_options import checked_count, checked_probability
 from treemem.data.loader import BatchOptions
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
@@ -54,6 +55,8 @@ class TreePredictor:
             of ``table_labels``.
         device: where the model runs; by default the CPU, or the device of a given model.
         cache_bytes: memory for the states of subtrees that recur within a chunk of some thousand records; 0: none.
+        cuda_graphs: run batches as CUDA graphs, without that memory; on CUDA, for the models that
+            ``training.cuda_graphs`` trains. It has not run on a GPU yet.
         processes: number of other processes that read, if there is more than one chunk; 1: none; by default the number
             of cores, at most 4. The answers are the same.
         most_nodes: largest number of nodes of an example. A larger one is a bad record.
@@ -76,6 +79,7 @@ class TreePredictor:
         threshold: float = _USUAL_THRESHOLD,
         device: str | torch.device | None = None,
         cache_bytes: int = 2**28,
+        cuda_graphs: bool = False,
         processes: int | None = None,
         most_nodes: int = 100_000,
     ) -> None:
@@ -86,6 +90,7 @@ class TreePredictor:
             self.model = checkpoint if device is None else checkpoint.to(device)
         else:
             self.model = checkpoints.load(checkpoint, device="cpu" if device is None else device)
+        self._graphs = GraphedModel(self.model) if cuda_graphs else None
         self.threshold = _checked_threshold(threshold, self.model)
         self.reader = copy.copy(self.model.task.reader)
         # A reader may be a frozen dataclass.
@@ -234,11 +239,13 @@ class TreePredictor:
         model = self.model
         examples = model.task.examples_to_predict(forest)
         loader = model.loader(examples, None, BatchOptions(self.batch_size))
+        if self._graphs is not None:
+            check_graphs(model, examples, model.device, "cuda_graphs")
         cache = None
         shares_subtrees = getattr(model.encoder, "supports_shared_subtrees", False)
-        if self.cache_bytes and shares_subtrees and model.task.reads_roots_only:
+        if self._graphs is None and self.cache_bytes and shares_subtrees and model.task.reads_roots_only:
             cache = RowCache(model.encoder, examples.index(model.vocabulary), max_bytes=self.cache_bytes)
-        kept = model.outputs_of(examples, loader, cache=cache, allow_nan=True)
+        kept = model.outputs_of(examples, loader, cache=cache, allow_nan=True, run=self._graphs)
         return model.answers(kept, examples, threshold=self.threshold)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from treemem.batch_graphs import GraphedModel, check_graphs
 from treemem.data.examples import DataSet, forest_of
 from treemem.data.loader import BatchOptions
 from treemem.errors import RecipeError
@@ -18,7 +19,6 @@ from treemem.model import Model
 from treemem.native.threads import torch_threads
 from treemem.networks.trees.row_cache import RowCache
 from treemem.progress_bar import progress_bar
-from treemem.runs.batch_graphs import GraphedModel, check_graphs
 from treemem.task import ClassificationTask
 from treemem.trees.forest import Forest
 

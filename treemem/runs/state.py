@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from treemem import checkpoint
+from treemem.batch_graphs import GraphedModel
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.data_parallel import Processes
 from treemem.errors import CheckpointError, TreememError
 from treemem.model import Model
-from treemem.runs.batch_graphs import GraphedModel
 from treemem.runs.optimisation import averaged_model
 from treemem.runs.options import TrainingOptions
 from treemem.runs.same_run import check_epochs, check_same_run

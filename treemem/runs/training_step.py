@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from treemem.batch_graphs import BatchGraphs, check_graphs
 from treemem.data.examples import Examples
 from treemem.data.loader import Batch
 from treemem.data.sum_count import SumCount
@@ -18,7 +19,6 @@ from treemem.data.token_batch import TokenBatch
 from treemem.data_parallel import Processes
 from treemem.errors import RecipeError
 from treemem.model import Model
-from treemem.runs.batch_graphs import BatchGraphs, check_graphs
 from treemem.runs.muon import Muon, hidden_matrices
 from treemem.runs.options import TrainingOptions
 from treemem.task import ModelOutput
