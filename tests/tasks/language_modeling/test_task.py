@@ -122,6 +122,12 @@ def test_the_published_recipe_has_the_published_networks_and_training() -> None:
     assert (training.learning_rate, training.batch_size, training.epochs, training.clip) == (30, 20, 1000, 0.25)
     assert training.auxiliary_losses == {"activation": 2, "temporal_activation": 1}
     assert (recipe.task_options["steps"], training.average_after, training.average_again) == (70, 5, 500)
+    assert len(recipe.seeds) == 5
+    for network in load_recipe("language_modeling/wikipedia").networks.values():
+        with torch.device("meta"):
+            encoder = Model(LanguageModeling(words=120), network).encoder
+        assert encoder.embedding.embedding_dim == 200
+        assert encoder.output_weight.shape == (len(encoder.vocabulary.leaves), 650)
 
 
 def test_a_file_is_scored_and_an_unknown_word_in_it_is_named_with_its_line(
