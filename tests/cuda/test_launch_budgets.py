@@ -62,14 +62,14 @@ KERNELS = {
     "SPINN, gold transitions": 79,
     "RL-SPINN": 118,
     "BT-GRC": 272,
-    "BT-GRC, OneSoft": 5031,
+    "BT-GRC, OneSoft": 4575,
+    "RRNet": 3130,
     "Recursion in Recursion": 505,
     "language model, ON-LSTM": 292,
 }
 """Budgets of networks that run in kernels of Triton. The loss, which weighs all outputs, takes some 20 of them."""
 PLAIN = {
     "DIORA": 5958,
-    "RRNet": 3798,
     "LSTM": 798,
     "RNN": 226,
     "Transformer": 182,

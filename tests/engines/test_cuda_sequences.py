@@ -40,7 +40,8 @@ NETWORKS: dict[str, list[dict[str, Any]]] = {
         {"slots": 2, "score": "tanh", "cell": "rnn", "bidirectional": True, "padding": "right flipped"},
     ],
     "EfficientBeamTreeGRC": [{"beam_size": 2, "scored_size": 2, "noise": False}],
-    "BeamTreeGRC": [{"beam_size": 2, "noise": False}],
+    "BeamTreeGRC": [{"beam_size": 2, "noise": False}, {"beam_size": 2, "noise": False, "top_k": "onesoft"}],
+    "RRNet": [{"transitions": "gold"}],
     "SPINN": [
         {"transitions": "gold", "tracker_size": 0},
         {"transitions": "reinforced", "tracker_size": 3, "temperature": 1e-9},  # at which samples are certain

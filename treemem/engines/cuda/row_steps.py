@@ -12,6 +12,7 @@ from treemem.engines.cuda.launcher import launcher, printed_kernels
 from treemem.engines.printer.driven import DrivenStep
 from treemem.engines.printer.triton_layout import block_of
 from treemem.engines.printer.triton_rows import is_pointwise
+from treemem.native.run import NativeRun, Tensors, run_native
 
 _NUMBERS = 1024  # of a block, four for each thread of a program
 _WIDEST_PART = 128  # of rows whose positions do not depend on each other
@@ -46,6 +47,16 @@ class RowStep:
         return printed_kernels(self._printed.triton)
 
     @property
+    def arity(self) -> int:
+        """How many children a row has."""
+        return self._printed.program.shape.arity
+
+    @property
+    def num_states(self) -> int:
+        """How many states a row has."""
+        return len(self._printed.program.shape.states)
+
+    @property
     def step(self) -> Any:
         """The function that takes the step."""
         return self.kernels["step"]
@@ -54,6 +65,21 @@ class RowStep:
     def step_backward(self) -> Any:
         """The function of the backward pass."""
         return self.kernels["step_backward"]
+
+    def run(
+        self,
+        products: Sequence[torch.Tensor],
+        children: Vectors,
+        learned: Sequence[torch.Tensor] = (),
+    ) -> tuple[torch.Tensor, ...]:
+        """Return the states of all rows, ``[rows, D]`` each, under autograd: one launch, and one backwards.
+
+        Args:
+            products: ``[rows, vectors * D]`` each.
+            children: a state of all children each, ``[rows, children, D]``; None if the step does not read it.
+            learned: vectors ``[D]``.
+        """
+        return run_native(_Step(self, len(products), len(children)), *products, *children, *learned)
 
     def forward(
         self,
@@ -119,6 +145,46 @@ class RowStep:
         arguments, constants = [*_with_strides(before), *plain, *_with_strides(after)], self.constants(width)
         grid = self.programs(rows, width), -(-width // constants["BLOCK"])
         launcher().launch(self.kernels[kernel], grid, rows, *arguments, **constants)
+
+
+class _Step(NativeRun):
+    """A step under autograd, of so many products and states of children."""
+
+    refusal = None
+
+    def __init__(self, step: RowStep, products: int, children: int) -> None:
+        self._step, self._products, self._children = step, products, children
+
+    def forward(self, tensors: Any) -> tuple[Sequence[torch.Tensor], Tensors]:
+        """The states."""
+        products, children, learned = self._parts(tensors)
+        like = next(state for state in tensors[self._products :] if state is not None)
+        states = [like.new_empty(len(like), like.shape[-1]) for _ in range(self._step.num_states)]
+        self._step.forward(products, self._of_each(children), learned, states)
+        return states, [*states, *tensors]
+
+    def backward(self, kept: Any, gradients: Tensors, wanted: Sequence[bool]) -> Tensors:
+        """The gradients of products, children and learned vectors."""
+        count = len(gradients)
+        states, (products, children, learned) = kept[:count], self._parts(kept[count:])
+        d_products, d_children = (
+            [None if tensor is None else torch.empty_like(tensor) for tensor in part] for part in (products, children)
+        )
+        rows, width = states[0].shape
+        d_learned = states[0].new_empty(self._step.programs(rows, width), len(learned), width)
+        d_states = [None if gradient is None else gradient.contiguous() for gradient in gradients]
+        read = products, self._of_each(children), learned, states
+        self._step.backward(*read, d_states, d_products, self._of_each(d_children), d_learned)
+        return [*d_products, *d_children, *(d_learned.sum(0) if learned else ())]
+
+    def _parts(self, tensors: Any) -> tuple[Any, Any, Any]:
+        end = self._products + self._children
+        return tensors[: self._products], tensors[self._products : end], tensors[end:]
+
+    def _of_each(self, children: Vectors) -> Vectors:
+        """The first state of each child, then the second."""
+        arity = self._step.arity
+        return [child for state in children for child in ([None] * arity if state is None else state.unbind(1))]
 
 
 def _with_strides(tensors: Sequence[Vectors]) -> list[Any]:

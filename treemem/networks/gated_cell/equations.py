@@ -80,6 +80,7 @@ def gated_cell(
     weights: GatedCellWeights,
     keep: torch.Tensor | None = None,
     activation: CellActivation = "gelu",
+    step: Callable[..., torch.Tensor] = gated_recursive_step,
 ) -> torch.Tensor:
     """:func:`gated_recursive_step` after ``W_2 drop(act(W_1 [l; r] + b_1)) + b_2``.
 
@@ -88,6 +89,7 @@ def gated_cell(
         weights: of the cell.
         keep: by what the hidden layer is multiplied for dropout, ``[..., inner_size]``.
         activation: of the hidden layer.
+        step: what takes the step.
 
     Returns:
         ``[..., hidden_size]``.
@@ -95,5 +97,5 @@ def gated_cell(
     hidden = hidden_activation(activation)(linear(torch.cat([left, right], -1), weights.hidden))
     preactivation = linear(hidden if keep is None else hidden * keep, weights.gates)
     children = torch.stack([left, right], -2)
-    composed = gated_recursive_step(preactivation.flatten(0, -2), children.flatten(0, -3), *weights.norm)
+    composed = step(preactivation.flatten(0, -2), children.flatten(0, -3), *weights.norm)
     return composed.view(left.shape)

@@ -15,13 +15,17 @@ from torch.utils.checkpoint import checkpoint
 from treemem.device_copy import to_device_together
 from treemem.engines.affine import Affine, linear
 from treemem.engines.choices import Noise, highest
+from treemem.engines.cuda.choice import runs_kernels
+from treemem.engines.cuda.row_steps import RowStep
 from treemem.engines.row_table import RowTable
-from treemem.networks.gated_cell.equations import GatedCellWeights, gated_cell
+from treemem.networks.gated_cell.equations import GatedCellWeights, gated_cell, gated_recursive_step
+from treemem.networks.gated_cell.printed import gated_of_two
 from treemem.networks.parsers.beam_tree.equations import BeamTreeWeights, ChildrenScore
 from treemem.networks.parsers.beam_tree.search import compose_beams, keep_ended
 
 ABSENT = -1e30
 """The log probability of what is not there; finite, so that means of it have gradients."""
+_CELL = RowStep(gated_of_two)
 _KEPT = 1 << 17
 """If the nodes of all beams have fewer numbers in a step, it keeps them; else its backward pass reads them again."""
 
@@ -190,7 +194,7 @@ class _Table:
         keep = None
         if self._dropout:
             keep = functional.dropout(children.new_ones(left.numel(), len(self._cell.hidden.bias)), self._dropout)
-        states = gated_cell(children[0], children[1], self._cell, keep)
+        states = gated_cell(children[0], children[1], self._cell, keep, step=_step)
         self.states.write(slice(self._first + new.start, self._first + new.stop), states)
         self.scores.write(new, linear(states, self._score))
         self._num_compositions = new.stop
@@ -225,6 +229,13 @@ class _Table:
         self.states.write(new, mixed.flatten(0, 1))
         self._num_rows = new.stop
         return torch.arange(new.start, new.stop, device=nodes.device).view(sequences, num_pairs)
+
+
+def _step(preactivation: torch.Tensor, children: torch.Tensor, gain: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    """The step of the cell, in a kernel if it may run."""
+    if runs_kernels([preactivation, children, gain, shift]):
+        return _CELL.run([preactivation], [children], [gain, shift])[0]
+    return gated_recursive_step(preactivation, children, gain, shift)
 
 
 def _mixed(states: RowTable, mean: _Mean, nodes: torch.Tensor, compositions: torch.Tensor) -> torch.Tensor:

@@ -8,12 +8,17 @@ from typing import NamedTuple
 import torch
 
 from treemem.engines.affine import Affine, layer_norm, linear
+from treemem.engines.cuda.choice import runs_kernels
+from treemem.engines.cuda.row_steps import RowStep
 from treemem.engines.row_table import RowTable
 from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.memories.controllers.equations import STEPS
 from treemem.networks.parsers.spinn.batched import ThinStack
 from treemem.networks.parsers.spinn.equations import REDUCE, SHIFT, Policy, Transitions
 from treemem.networks.parsers.spinn.run import TransitionRun, run_engine
 from treemem.networks.sequences.recurrent.equations import lstm_step
+
+_LSTM = RowStep(STEPS["LSTM"].printed)
 
 
 class PolicyWeights(NamedTuple):
@@ -135,12 +140,17 @@ def batched_rrnet(
         if len(rows):
             under, right = nodes.read(pairs).unbind(1)
             gates = right[:, 2 * size :] + under[:, :size] @ weights.hidden.t()
-            after, cell = lstm_step(gates, under[:, size : 2 * size])
+            after, cell = _step(gates, under[:, size : 2 * size])
             nodes.write(created + rows, torch.cat([after, cell, linear(after, weights.inputs)], 1))
         stack.move(action, top, created)
     return TransitionRun(
         nodes.read(stack.roots())[:, : 2 * size], logits(tops) if weights.policy is not None else None, actions, chosen
     )
+
+
+def _step(gates: torch.Tensor, cell: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The step of the LSTM, in a kernel if it may run."""
+    return _LSTM.run([gates], [None, cell[:, None]]) if runs_kernels([gates, cell]) else lstm_step(gates, cell)
 
 
 def run_rrnet(
