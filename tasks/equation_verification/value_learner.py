@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional
@@ -33,8 +34,9 @@ class ValueLearner(Learner):
 
     @classmethod
     def is_captured(cls, model: Model) -> bool:
-        """Return whether the head is a usual one: values are of nodes."""
-        return not isinstance(model.head, ValueHead)
+        """Return whether the loss is of whole equations: values are of nodes, and numeric equations have two losses."""
+        task: Any = model.task
+        return not (isinstance(model.head, ValueHead) or task.numeric)
 
     def auxiliary_losses(self, output: ModelOutput, batch: Batch, targets: Mapping[str, Tensor]) -> dict[str, SumCount]:
         losses = super().auxiliary_losses(output, batch, targets)

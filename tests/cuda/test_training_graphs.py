@@ -23,6 +23,8 @@ from treemem.predict import TreePredictor
 from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.runs.fit import check_fit
 from treemem.schedule import padded
+from treemem.tasks.equation_verification import EquationVerification
+from treemem.tasks.equation_verification.value_learner import ValueLearner
 from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
 from treemem.tasks.sentiment import Sentiment, SentimentDataOptions
 
@@ -156,7 +158,7 @@ def test_evaluation_and_prediction_with_graphs_give_the_same() -> None:
         (sequences("CRvNN"), "on these examples: its steps depend on the lengths"),
         (
             sequences("SPINN", transitions="reinforced"),
-            "ReinforcedTransitions, which trains SPINN, has a training step of",
+            "ReinforcedTransitions, which trains SPINN, has a training step or",
         ),
     ],
 )
@@ -170,6 +172,14 @@ def test_graphs_are_refused_without_a_gpu_and_for_batches_of_so_many_nodes(tmp_p
         check_fit(*sequences(), TrainingOptions(cuda_graphs=True, accelerator="cpu"), output=tmp_path)
     with pytest.raises(RecipeError, match="nodes_per_batch makes others; set batch_size"):
         TrainingOptions(cuda_graphs=True, nodes_per_batch=100)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_captured"), [({}, True), ({"read_out": "values"}, False), ({"numeric": True}, False)]
+)
+def test_equations_are_captured_if_the_loss_is_of_whole_equations(options: dict[str, Any], is_captured: bool) -> None:
+    model = Model(EquationVerification(**options), NetworkConfig("TreeRNN", {"hidden_size": 2}))
+    assert ValueLearner.is_captured(model) == is_captured
 
 
 def test_graphs_of_trees_are_refused_under_autocast(tmp_path: Path) -> None:

@@ -246,8 +246,8 @@ def check_training_graphs(
         raise RecipeError(f"{option}: several processes add up their losses on the host; leave the option out")
     if not learner.is_captured(model):
         raise RecipeError(
-            f"{option}: {learner.__name__}, which trains {model.network.network}, has a training step of its own; "
-            "leave the option out"
+            f"{option}: {learner.__name__}, which trains {model.network.network}, has a training step or losses of "
+            "its own; leave the option out"
         )
     if options.precision == "bf16-mixed" and not hasattr(model.encoder, "bucket"):
         raise RecipeError(f'{option}: the kernels of trees do not run in precision "bf16-mixed"; choose "32-true"')
