@@ -109,29 +109,41 @@ def results(output: Path) -> Any:
     return [{name: value for name, value in record.items() if isinstance(value, float)} for record in records], weights
 
 
+def check_training(name: str, folder: Path, options: dict[str, Any]) -> None:
+    """A run with graphs, and one that is stopped and resumed, give what a run without graphs gives."""
+    task, network, data = sequences() if name == "sequences" else stream() if name == "stream" else nodes(folder)
+    usual, graphs = (TrainingOptions(**options, cuda_graphs=cuda_graphs) for cuda_graphs in (False, True))
+    fit(task, network, data, usual, output=folder / "usual")
+    assert "average" in last_state(folder / "usual")[0]
+    fit(task, network, data, graphs, output=folder / "whole")
+    with stopping(2 if name == "nodes" else 5), suppress(Stopped):
+        fit(task, network, data, graphs, output=folder / "stopped")
+    fit(task, network, data, graphs, output=folder / "stopped", resume=True)
+    for run in ("whole", "stopped"):
+        torch.testing.assert_close(results(folder / run), results(folder / "usual"), rtol=0, atol=1e-10)
+
+
 @pytest.mark.filterwarnings("ignore:.*to a meta parameter")  # the name that the fake device has
 @pytest.mark.parametrize(
-    ("name", "options"), [("sequences", ADAM), ("stream", SGD), pytest.param("nodes", TREES, marks=needs_interpreter)]
+    ("name", "options"),
+    [("sequences", ADAM), ("stream", SGD), pytest.param("nodes", TREES, marks=needs_interpreter)],
 )
 def test_a_training_with_graphs_gives_the_same_also_if_it_is_stopped(
     name: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(padded, "_FEWEST_TILES", 2)  # the interpreter runs each of them
-    task, network, data = sequences() if name == "sequences" else stream() if name == "stream" else nodes(tmp_path)
-    usual, graphs = (TrainingOptions(**options, cuda_graphs=cuda_graphs) for cuda_graphs in (False, True))
     with training_on_the_device() as steps:
-        fit(task, network, data, usual, output=tmp_path / "usual")
-        assert not steps
-        assert "average" in last_state(tmp_path / "usual")[0]
-        fit(task, network, data, graphs, output=tmp_path / "whole")
-        training, validation, *_ = steps
-        assert training.num_graphs
-        assert validation.num_graphs
-        with stopping(2 if name == "nodes" else 5), suppress(Stopped):
-            fit(task, network, data, graphs, output=tmp_path / "stopped")
-        fit(task, network, data, graphs, output=tmp_path / "stopped", resume=True)
-    for folder in ("whole", "stopped"):
-        torch.testing.assert_close(results(tmp_path / folder), results(tmp_path / "usual"), rtol=0, atol=1e-10)
+        check_training(name, tmp_path, options)
+    training, validation, *_ = steps
+    assert training.num_graphs
+    assert validation.num_graphs
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
+@pytest.mark.parametrize(("name", "options"), [("sequences", ADAM), ("stream", SGD), ("nodes", TREES)])
+def test_a_training_with_graphs_gives_the_same_on_a_gpu(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    check_training(name, tmp_path, {**options, "accelerator": "cuda"})
 
 
 def test_evaluation_and_prediction_with_graphs_give_the_same() -> None:
