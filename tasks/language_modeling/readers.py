@@ -6,7 +6,7 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from treemem.errors import ParseError, RecipeError, VocabularyError, near_names
 from treemem.networks.sequences.language_model.layer import END
 from treemem.records import open_source, text_lines
 from treemem.trees.forest import SEQUENCE, Forest
+from treemem.trees.forest_files import DESCRIPTION
 from treemem.trees.formats.penn import normalized, read_penn_trees
 from treemem.trees.formats.record_reader import SPLITS
 from treemem.trees.postorder import offsets
@@ -28,6 +29,9 @@ UNKNOWN = "<unk>"
 
 LONGEST_LINE = 1_000_000
 """The most characters of a line."""
+
+LINES = "lines"
+"""What the trees of a prepared text have as data: their numbers of lines."""
 
 _NAMES = {"train": ("train",), "validation": ("valid", "dev"), "test": ("test",)}
 _SUFFIXES = (".txt", ".tokens", ".raw", ".txt.gz", ".tokens.gz")
@@ -109,20 +113,72 @@ def read_corpus(folder: str | os.PathLike[str], most_words: int | None = None) -
             length.append(len(words))
             if split == SPLITS[0]:
                 label.extend([table.setdefault(word, len(table)) for word in words])
-                continue
-            try:
-                label.extend([number_of[word] for word in words])
-            except KeyError:
-                unknown = number_of.get(UNKNOWN)
-                if unknown is None:
-                    raise _unknown(words, number_of).at(number, str(file)) from None
-                label.extend([number_of.get(word, unknown) for word in words])
+            else:
+                label.extend(word_numbers(words, number_of, number, file))
         if len(label) == first:
-            raise RecipeError(f"{file} has no words; the {split} part of a corpus needs some")
+            raise no_words(file, split)
         lines.append(len(length) - first_line)
         if split == SPLITS[0]:
             number_of, label = _kept(table, label, most_words)
-    return Corpus(_forest(number_of, label, length, lines), _vocabulary(number_of))
+    return Corpus(_forest(number_of, label, length, lines), vocabulary_of(number_of))
+
+
+def word_numbers(words: list[str], number_of: Mapping[str, int], line: int, file: Path) -> list[int]:
+    """Return the numbers of the words of a line; an unknown word has that of ``<unk>``.
+
+    Raises:
+        VocabularyError: an unknown word, without ``<unk>`` in the vocabulary; with file and line.
+    """
+    try:
+        return [number_of[word] for word in words]
+    except KeyError:
+        unknown = number_of.get(UNKNOWN)
+        if unknown is None:
+            raise _unknown(words, number_of).at(line, str(file)) from None
+        return [number_of.get(word, unknown) for word in words]
+
+
+def no_words(file: Path, split: str) -> RecipeError:
+    """Return the error of a part of a corpus without words."""
+    return RecipeError(f"{file} has no words; the {split} part of a corpus needs some")
+
+
+def is_prepared(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder has a text that :mod:`treemem.tasks.language_modeling.prepare` has written."""
+    return (Path(folder) / DESCRIPTION).is_file()
+
+
+def read_prepared(folder: str | os.PathLike[str], most_words: int | None = None) -> Corpus:
+    """Map a prepared text into memory, with its words.
+
+    Args:
+        folder: see :func:`~treemem.tasks.language_modeling.prepare.prepare_corpus`.
+        most_words: the most words of the vocabulary, which the folder must not exceed; None: any number.
+
+    Raises:
+        GraphError: the folder is not whole.
+        RecipeError: it has a forest of another kind, or more words.
+    """
+    forest = Forest.load(Path(folder))
+    if LINES not in forest.tree_data:
+        raise RecipeError(f"the forest in {folder} is no prepared text; give a folder that prepare wrote")
+    words = len(forest.labels) - 1
+    if most_words is not None and words > most_words:
+        raise RecipeError(
+            f"{folder} was prepared with {words} words, more than task_options.words={most_words}; leave out "
+            "task_options.words, or prepare the text with that number of words"
+        )
+    return Corpus(forest, vocabulary_of({word: number for number, word in enumerate(forest.labels)}))
+
+
+def prepared_lines(forest: Forest) -> Iterator[tuple[str, list[str]]]:
+    """Yield the split and the words of each line of a prepared text."""
+    for split, begin, end in zip(forest.tree_data["split"].tolist(), forest.begin[:-1], forest.begin[1:], strict=True):
+        words = [forest.labels[label] for label in forest.label[begin:end].tolist()]
+        first = 0
+        for last in (place for place, word in enumerate(words) if word == END):
+            yield split, words[first:last]
+            first = last + 1
 
 
 def read_treebank(
@@ -168,7 +224,7 @@ def read_treebank(
     of_leaf = np.array([names[name if name in number_of else UNKNOWN] for name in forest.labels], np.int32)
     label = np.where(is_leaf, of_leaf[forest.label], forest.label)
     return Corpus(
-        Forest(tuple(names), label, forest.arity, forest.begin, tree_data=forest.tree_data), _vocabulary(number_of)
+        Forest(tuple(names), label, forest.arity, forest.begin, tree_data=forest.tree_data), vocabulary_of(number_of)
     )
 
 
@@ -229,12 +285,13 @@ def treebank_words(tokens: Iterable[str]) -> list[str]:
     ]
 
 
-def _vocabulary(words: dict[str, int]) -> Vocabulary:
+def vocabulary_of(words: Mapping[str, int]) -> Vocabulary:
+    """Return the vocabulary of ``<eos>`` and some words, in their order."""
     leaves = [END, *(word for word in words if word != END)]
     return Vocabulary(leaves, [], unknown=UNKNOWN if UNKNOWN in words else None)
 
 
-def _unknown(words: list[str], known: dict[str, int]) -> VocabularyError:
+def _unknown(words: list[str], known: Mapping[str, int]) -> VocabularyError:
     word = next(word for word in words if word not in known)
     problem = (
         f"the word {word!r:.60} is not in the training text, which has no {UNKNOWN} either{near_names(word, known)}; "
@@ -249,15 +306,28 @@ def _kept(table: dict[str, int], label: array[int], most_words: int | None) -> t
     if most_words is None or len(table) <= most_words:
         return table, label
     counts = np.bincount(np.frombuffer(label, np.int32), minlength=len(table))
-    names = list(table)
-    kept = [UNKNOWN] if UNKNOWN not in table else []
-    common = [place for place, _ in Counter(dict(enumerate(counts.tolist()))).most_common(most_words)]
-    if UNKNOWN in table and table[UNKNOWN] not in common:
-        common[-1] = table[UNKNOWN]
-    kept += [names[place] for place in sorted(common[: most_words - len(kept)])]
-    number_of = {word: number for number, word in enumerate(kept)}
-    renumbered = np.array([number_of.get(word, number_of[UNKNOWN]) for word in names], np.int32)
+    number_of = kept_words(dict(zip(table, counts.tolist(), strict=True)), most_words)
+    renumbered = np.array([number_of.get(word, number_of[UNKNOWN]) for word in table], np.int32)
     return number_of, array("i", renumbered[np.frombuffer(label, np.int32)].tobytes())
+
+
+def kept_words(count: Mapping[str, int], most_words: int | None) -> dict[str, int]:
+    """Return the numbers of the words of the vocabulary, from 0.
+
+    Args:
+        count: how often the training text has each word, in the order of their first places.
+        most_words: see :func:`read_corpus`.
+    """
+    kept = list(count)
+    if most_words is not None and len(count) > most_words:
+        place = {word: number for number, word in enumerate(count)}
+        common = [word for word, _ in Counter(count).most_common(most_words)]
+        if UNKNOWN not in count:
+            common.pop()
+        elif UNKNOWN not in common:
+            common[-1] = UNKNOWN
+        kept = [UNKNOWN] * (UNKNOWN not in count) + sorted(common, key=place.__getitem__)
+    return {word: number for number, word in enumerate(kept)}
 
 
 def _forest(words: dict[str, int], label: array[int], length: array[int], lines: list[int]) -> Forest:

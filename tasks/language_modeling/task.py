@@ -18,7 +18,16 @@ from torch.nn import functional
 
 from treemem.checked_options import Count
 from treemem.data.data_card import data_card
-from treemem.data.examples import PADDING, Examples, SequenceExamples, StreamExamples, TaskData, split_numbers
+from treemem.data.examples import (
+    PADDING,
+    Examples,
+    SequenceExamples,
+    StreamExamples,
+    TaskData,
+    ids_of_labels,
+    split_numbers,
+    unknown_token,
+)
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device
 from treemem.errors import ParseError, RecipeError, shown
@@ -32,7 +41,15 @@ from treemem.task.sequences import TokenTask
 from treemem.tasks.language_modeling.data import LanguageDataOptions, grammar_data, leaf_nodes, with_ends
 from treemem.tasks.language_modeling.generation.english import english_grammar
 from treemem.tasks.language_modeling.published import PTB, PUBLISHED
-from treemem.tasks.language_modeling.readers import Corpus, read_corpus, read_treebank
+from treemem.tasks.language_modeling.readers import (
+    LINES,
+    Corpus,
+    is_prepared,
+    prepared_lines,
+    read_corpus,
+    read_prepared,
+    read_treebank,
+)
 from treemem.trees.forest import SEQUENCE, Forest
 from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.formats.labelled_files import read_labelled
@@ -80,7 +97,9 @@ class LanguageModeling(TokenTask):
 
     Args:
         path: a folder with a training, validation and test text; see
-            :func:`~treemem.tasks.language_modeling.readers.corpus_files`. None: the grammar.
+            :func:`~treemem.tasks.language_modeling.readers.corpus_files`. Or a folder that
+            :mod:`treemem.tasks.language_modeling.prepare` has made of one: its text stays in its file. None: the
+            grammar.
         treebank: whether the files have trees in brackets instead of lines of words; then ``path`` may also be one
             file. See :func:`~treemem.tasks.language_modeling.readers.read_treebank`.
         more_text: with ``treebank``: a file of sentences, one a line, that training reads, too.
@@ -135,6 +154,8 @@ class LanguageModeling(TokenTask):
             return None
         if self.treebank:
             return read_treebank(self.path, self.words, self.more_text)
+        if is_prepared(self.path):
+            return read_prepared(self.path, self.words)
         return read_corpus(self.path, self.words)
 
     @property
@@ -158,10 +179,15 @@ class LanguageModeling(TokenTask):
             return grammar_data(self.grammar_words, options)
         forest = self.corpus.forest
         split = forest.tree_data["split"]
-        length = np.diff(leaf_nodes(forest)[1])
-        rows = [[name, (split == name).sum(), length[split == name].sum()] for name in SPLITS]
-        words = self.corpus.vocabulary.num_leaves - 1
-        about = f"# Language modelling\n\nThe text of {self.path}, with {words} different words."
+        if LINES in forest.tree_data:
+            lines = forest.tree_data[LINES]
+            words = np.diff(forest.begin) - lines
+        else:
+            words = np.diff(leaf_nodes(forest)[1])
+            lines = np.ones_like(words)
+        rows = [[name, lines[split == name].sum(), words[split == name].sum()] for name in SPLITS]
+        different = self.corpus.vocabulary.num_leaves - 1
+        about = f"# Language modelling\n\nThe text of {self.path}, with {different} different words."
         return TaskData(forest, data_card(about, ["split", "lines", "words"], rows))
 
     def parse(self, text: str) -> Tree:
@@ -178,6 +204,9 @@ class LanguageModeling(TokenTask):
 
     def records_of(self, data: Forest) -> Iterator[dict[str, Any]]:
         """Yield records with ``text``, ``tree`` if sentences have trees, and what else is known of each sentence."""
+        if LINES in data.tree_data:
+            yield from ({"text": " ".join(words), "split": split} for split, words in prepared_lines(data))
+            return
         known = [name for name in ("split", "log_probability") if name in data.tree_data]
         for place, tree in enumerate(data):
             words = [leaf.label for leaf in (tree.children if data.is_flat else tree.leaves())]
@@ -226,8 +255,10 @@ class LanguageModeling(TokenTask):
         """Return the sentences of a forest as a stream."""
         every = np.ones(len(data), bool)
         names = {"log_probability"} & data.tree_data.keys()
-        return SentenceStream(
-            with_ends(data, begin=False),
+        prepared = LINES in data.tree_data
+        stream = PreparedStream if prepared else SentenceStream
+        return stream(
+            data if prepared else with_ends(data, begin=False),
             1,
             {name: data.tree_data[name] for name in names},
             np.zeros(len(data), np.int64),
@@ -267,6 +298,8 @@ class LanguageModeling(TokenTask):
         scores = perplexity_scores(kept[:, 0].double().numpy(), kept[:, 1].long().numpy(), group)
         if "num_words" in targets:
             scores = [dataclasses.replace(score, examples=len(targets["num_words"])) for score in scores]
+        if LINES in targets:
+            scores = [dataclasses.replace(score, examples=int(targets[LINES].sum())) for score in scores]
         if "log_probability" not in targets:
             return scores
         least = math.exp(-targets["log_probability"].sum() / targets["num_words"].sum())
@@ -284,3 +317,20 @@ class SentenceStream(StreamExamples):
     def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         known = {name: array[chosen] for name, array in self.targets.items()}
         return {**known, "num_words": np.diff(self.forest.begin)[chosen] - 1}
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedStream(StreamExamples):
+    """A prepared text, whose nodes are the stream: the last ``<eos>`` of a tree is its root."""
+
+    def stream(
+        self, vocabulary: Vocabulary, chosen: NDArray[np.int64]
+    ) -> tuple[NDArray[np.integer], NDArray[np.int64] | None]:
+        forest = self.forest
+        ids = ids_of_labels(forest.labels, vocabulary)
+        if (ids < 0).any():
+            raise unknown_token(forest.labels[int(ids.argmin())], vocabulary)
+        return forest[chosen].label, ids
+
+    def targets_of(self, chosen: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        return {LINES: self.forest.tree_data[LINES][chosen]}

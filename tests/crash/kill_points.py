@@ -21,13 +21,14 @@ import treemem
 from treemem import checkpoint
 from treemem.checkpoint import RunFolder
 from treemem.cli import main
-from treemem.errors import CheckpointError, GraphError
+from treemem.errors import CheckpointError, GraphError, RecipeError
 from treemem.networks import NetworkConfig
 from treemem.predict import predict_shards
 from treemem.records import read_records, write_records
 from treemem.runs import TrainingOptions, fit
 from treemem.runs.results_page import write_page
 from treemem.runs.study_file_run import StudyPlaces, run_study_file
+from treemem.tasks.language_modeling import LanguageModeling, prepare
 from treemem.trees.forest import Forest
 
 RECIPE = """
@@ -454,6 +455,28 @@ def check_forest(folder: Path, whole: Forest) -> None:
     assert trees in (toy_data(10), whole)
 
 
+def write_texts() -> None:
+    Path("texts").mkdir()
+    for name in ("train", "valid", "test"):
+        Path(f"texts/{name}.txt").write_text("a b\n\na a c\n" * 2)
+
+
+def prepare_text(*more: str) -> Callable[[], None]:
+    def run() -> None:
+        assert prepare.main(["texts", "-o", "trees", "--words", "2", *more]) == 0
+
+    return run
+
+
+def check_text(folder: Path, whole: Forest) -> None:
+    """Check that the text is whole or refused."""
+    try:
+        assert forest_of(folder) == whole
+    except GraphError:
+        with pytest.raises(RecipeError, match="has no file of the train part"):
+            _ = LanguageModeling(path=str(folder / "trees")).vocabulary
+
+
 SAVED = [
     Row(
         "checkpoint.save", save_first_with_card, save_model(1), model_of, at_once=check_model_and_card_are_there,
@@ -467,6 +490,10 @@ SAVED = [
     Row(
         "Forest.save", lambda: toy_data(10).save("trees"), lambda: toy_data(14, seed=3).save("trees"), forest_of,
         at_once=check_forest, chosen=every,
+    ),
+    Row(
+        "preparing a text", write_texts, prepare_text(), forest_of, again=prepare_text("--overwrite"),
+        at_once=check_text, chosen=every,
     ),
     Row(
         "Vocabulary.save", nothing, lambda: MoreX().vocabulary.save("words.json"), content_of("words.json"),

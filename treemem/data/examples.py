@@ -178,7 +178,7 @@ class Examples:
         for name, array in (*arrays.items(), ("value", forest.value), ("split", self.split)):
             if array is not None:
                 digest.update(name.encode())
-                digest.update(np.ascontiguousarray(array).tobytes())
+                digest.update(np.ascontiguousarray(array).data)  # not copied: it may be mapped from a file
         if forest.vectors is not None:
             digest.update(forest.node_data[VECTOR].tobytes())
             for begin in range(0, len(forest.vectors), _ROWS_AT_ONCE):
@@ -261,17 +261,28 @@ class StreamExamples(SequenceExamples):
     def loader(
         self, vocabulary: Vocabulary, chosen: NDArray[np.int64] | None = None, options: BatchOptions | None = None
     ) -> Loader:
-        chosen = np.arange(len(self)) if chosen is None else chosen
-        sequences = flat_tokens(self.forest, vocabulary)
-        first = sequences.begin[chosen]
-        stream = sequences.token[concatenated_ranges(first, sequences.begin[chosen + 1] - first)]
         options = BatchOptions() if options is None else options
         _check_batches_of_sequences(options)
+        stream, ids = self.stream(vocabulary, np.arange(len(self)) if chosen is None else chosen)
         if not options.shuffle:
             most = self.evaluation_columns or options.batch_size
-            return StreamLoader(stream, min(most, (len(stream) - 1) // self.steps), self.steps)
+            return StreamLoader(stream, min(most, (len(stream) - 1) // self.steps), self.steps, ids=ids)
         draw = np.random.default_rng([options.seed, options.epoch]) if self.varied_steps else None
-        return StreamLoader(stream, options.batch_size, self.steps, draw)
+        return StreamLoader(stream, options.batch_size, self.steps, draw, ids)
+
+    def stream(
+        self, vocabulary: Vocabulary, chosen: NDArray[np.int64]
+    ) -> tuple[NDArray[np.integer], NDArray[np.int64] | None]:
+        """Return the tokens of some examples, one after the other, ``[tokens]``, and the ids of these numbers.
+
+        Without ids, tokens are ids of the vocabulary's leaves.
+
+        Raises:
+            VocabularyError: a token that the vocabulary does not know.
+        """
+        sequences = flat_tokens(self.forest, vocabulary)
+        first = sequences.begin[chosen]
+        return sequences.token[concatenated_ranges(first, sequences.begin[chosen + 1] - first)], None
 
     def batch_targets(self, batch: Batch, device: torch.device | str = "cpu") -> dict[str, Tensor]:
         return _token_targets(batch, device)
@@ -303,18 +314,30 @@ def flat_tokens(forest: Forest, vocabulary: Vocabulary) -> TokenSequences:
     Raises:
         VocabularyError: a token that the vocabulary does not know, if it has no ``unknown``.
     """
-    known = {leaf: number for number, leaf in enumerate(vocabulary.leaves)}
-    unknown = known.get(vocabulary.unknown, -1) if vocabulary.unknown is not None else -1
-    of_label = np.array([known.get(label, unknown) for label in forest.labels], np.int64)
+    of_label = ids_of_labels(forest.labels, vocabulary)
     is_token = np.ones(forest.num_nodes, bool)
     is_token[forest.begin[1:] - 1] = False
     node = np.flatnonzero(is_token)
     token = of_label[forest.label[node]] if len(node) else np.empty(0, np.int64)
     if len(token) and token.min() < 0:
-        label = forest.labels[forest.label[node[int(token.argmin())]]]
-        raise VocabularyError(f"unknown token {label!r}{near_names(label, vocabulary.leaves)}")
+        raise unknown_token(forest.labels[forest.label[node[int(token.argmin())]]], vocabulary)
     begin = forest.begin - np.arange(len(forest.begin))
     return TokenSequences(vocabulary.leaves, token, begin, node)
+
+
+def ids_of_labels(labels: Sequence[str], vocabulary: Vocabulary) -> NDArray[np.int64]:
+    """Return the ids of labels among the vocabulary's leaves, ``[labels]``: for an unknown one that of ``unknown``.
+
+    It is -1 if the vocabulary has no ``unknown``.
+    """
+    known = {leaf: number for number, leaf in enumerate(vocabulary.leaves)}
+    unknown = known.get(vocabulary.unknown, -1) if vocabulary.unknown is not None else -1
+    return np.array([known.get(label, unknown) for label in labels], np.int64)
+
+
+def unknown_token(label: str, vocabulary: Vocabulary) -> VocabularyError:
+    """Return the error of a token that the vocabulary does not know."""
+    return VocabularyError(f"unknown token {label!r}{near_names(label, vocabulary.leaves)}")
 
 
 def label_numbers(label: NDArray[Any] | None, count: int, num_classes: int, meaning: str) -> NDArray[np.int64]:

@@ -143,20 +143,27 @@ class StreamLoader:
     batch before it ended, so that a network can carry its state on (truncated backpropagation through time).
 
     Args:
-        stream: int64 ``[tokens]``.
+        stream: integers ``[tokens]``, which may be mapped from a file.
         columns: how many columns; fewer if the stream is shorter.
         steps: tokens of a column in a batch; the last batch may have fewer.
         varied: draws the number of tokens of each batch, as AWD-LSTM does (Merity et al. 2018): the normal distribution
             of deviation 5 around ``steps``, or in one of 20 batches around its half; at least 5.
+        ids: the token id of each number of the stream, int64; None: the numbers are the ids.
     """
 
     def __init__(
-        self, stream: NDArray[np.int64], columns: int, steps: int, varied: np.random.Generator | None = None
+        self,
+        stream: NDArray[np.integer],
+        columns: int,
+        steps: int,
+        varied: np.random.Generator | None = None,
+        ids: NDArray[np.int64] | None = None,
     ) -> None:
         self.columns = max(1, min(columns, len(stream) - 1))
         length = max(0, len(stream) - 1) // self.columns
         self._inputs = stream[: self.columns * length].reshape(self.columns, length)
         self._targets = stream[1 : self.columns * length + 1].reshape(self.columns, length)
+        self._ids = ids
         self._begin = np.array([0, *_window_ends(length, steps, varied)], np.int64)
         self.windows = len(self._begin) - 1
         self.examples = np.arange(self.windows * self.columns)
@@ -165,7 +172,7 @@ class StreamLoader:
     @property
     def group(self) -> NDArray[np.int64]:
         """The group of each piece of a column: all are of one, 0."""
-        return np.zeros(self.windows * self.columns, np.int64)
+        return np.broadcast_to(np.int64(0), self.windows * self.columns)
 
     def plan(self) -> list[NDArray[np.int64]]:
         """Return the pieces of each batch; piece ``window * columns + column`` is of that column."""
@@ -184,10 +191,15 @@ class StreamLoader:
             window, column = int(places[0]) // self.columns if len(places) else 0, places % self.columns
             piece = slice(*self._begin[window : window + 2])
             yield replace(
-                _full_batch(self._inputs[column, piece], places),
-                target=_full_batch(self._targets[column, piece], places),
+                self._batch(self._inputs[column, piece], places),
+                target=self._batch(self._targets[column, piece], places),
                 continues=window > 0,
             )
+
+    def _batch(self, token: NDArray[np.integer], example_ids: NDArray[np.int64]) -> TokenBatch:
+        id = np.ascontiguousarray(token) if self._ids is None else self._ids[token]
+        lengths = torch.full((len(token),), token.shape[1], dtype=torch.int64)
+        return TokenBatch(torch.from_numpy(id), lengths, example_ids)
 
 
 def _window_ends(length: int, steps: int, varied: np.random.Generator | None) -> Iterator[int]:
@@ -199,11 +211,6 @@ def _window_ends(length: int, steps: int, varied: np.random.Generator | None) ->
             size = max(5, int(varied.normal(steps if varied.random() < 0.95 else steps / 2, 5)))
         end = min(length, end + size)
         yield end
-
-
-def _full_batch(token: NDArray[np.int64], example_ids: NDArray[np.int64]) -> TokenBatch:
-    lengths = torch.full((len(token),), token.shape[1], dtype=torch.int64)
-    return TokenBatch(torch.from_numpy(np.ascontiguousarray(token)), lengths, example_ids)
 
 
 def _cut(order: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from treemem.data.examples import Examples
 from treemem.errors import RecipeError
 from treemem.runs.options import Curriculum
+from treemem.trees.forest_arrays import blocks_of_trees
 from treemem.trees.vocabulary import Vocabulary, label_arity_pairs
 
 
@@ -73,9 +74,13 @@ def unseen_labels(
     forest, per_example = examples.forest, examples.trees_per_example
     is_used = np.zeros(len(forest), bool)
     is_used.reshape(-1, per_example)[train_ids] = True
-    of_nodes = np.repeat(is_used, np.diff(forest.begin))
-    pairs, _ = label_arity_pairs(forest.labels, forest.label[of_nodes], forest.arity[of_nodes])
-    functions = {(forest.labels[label], arity) for label, arity in pairs}
+    functions: set[tuple[str, int]] = set()
+    for trees, nodes in blocks_of_trees(forest.begin):
+        of_nodes = np.repeat(is_used[trees], np.diff(forest.begin[trees.start : trees.stop + 1]))
+        label, arity = forest.label[nodes][of_nodes], forest.arity[nodes][of_nodes]
+        for chosen in (arity == 0, arity > 0):  # a few nodes with many children would make a large table
+            pairs, _ = label_arity_pairs(forest.labels, label[chosen], arity[chosen])
+            functions.update((forest.labels[label], arity) for label, arity in pairs)
     seen = {label for label, _ in functions}
     if any(vocabulary.is_unknown(label, arity) for label, arity in functions):
         seen.add(str(vocabulary.unknown))

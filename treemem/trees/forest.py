@@ -276,6 +276,8 @@ class Forest(PostorderTrees):
             raise GraphError(f"{shown(index)} chooses no trees of a forest of {len(self)}: {error}") from error
         if trees.ndim != 1:
             raise GraphError(f"{shown(index)} chooses no trees of a forest of {len(self)}: it is no list of integers")
+        if len(trees) and (np.diff(trees) == 1).all():  # a view, which leaves a forest larger than memory in its file
+            return self[int(trees[0]) : int(trees[-1]) + 1]
         count = self.begin[trees + 1] - self.begin[trees]
         begin = offsets(count)
         return self._part(trees, concatenated_ranges(self.begin[trees], count), begin)

@@ -86,14 +86,21 @@ def check_nodes(
     Raises:
         GraphError: the first node or tree that is wrong.
     """
-    first_tree = 0
-    while first_tree < len(begin) - 1:
-        limit = begin[first_tree] + _NODES_AT_ONCE
-        last_tree = max(int(np.searchsorted(begin, limit, side="right")) - 1, first_tree + 1)
-        nodes = slice(int(begin[first_tree]), int(begin[last_tree]))
-        part_begin = begin[first_tree : last_tree + 1] - begin[first_tree]
-        _check_part(labels, label[nodes], arity[nodes], part_begin, None if value is None else value[nodes], first_tree)
-        first_tree = last_tree
+    for trees, nodes in blocks_of_trees(begin):
+        part_begin = begin[trees.start : trees.stop + 1] - begin[trees.start]
+        _check_part(
+            labels, label[nodes], arity[nodes], part_begin, None if value is None else value[nodes], trees.start
+        )
+
+
+def blocks_of_trees(begin: NDArray[np.int64]) -> Iterator[tuple[slice, slice]]:
+    """Yield some trees after the other, with some millions of nodes together, and these nodes."""
+    first = 0
+    while first < len(begin) - 1:
+        limit = begin[first] + _NODES_AT_ONCE
+        last = max(int(np.searchsorted(begin, limit, side="right")) - 1, first + 1)
+        yield slice(first, last), slice(int(begin[first]), int(begin[last]))
+        first = last
 
 
 def _check_part(

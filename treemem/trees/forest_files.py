@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 _FORMAT = 1
-_DESCRIPTION = "forest.json"
+DESCRIPTION = "forest.json"
+"""The file of a folder of arrays without which nothing is read."""
 _METADATA_KEY = b"treemem.forest"
 
 
@@ -166,12 +167,12 @@ def save_arrays(forest: ForestArrays, folder: str | Path) -> None:
         **names,
     }
     with contextlib.ExitStack() as replacements:  # made in the reverse of this order
-        temporary = replacements.enter_context(replacing(folder / _DESCRIPTION))
+        temporary = replacements.enter_context(replacing(folder / DESCRIPTION))
         temporary.write_text(json.dumps(description, ensure_ascii=False), encoding="utf-8")
         for name, array in arrays.items():
             with replacements.enter_context(replacing(folder / f"{name}.npy")).open("wb") as stream:
                 np.save(stream, array, allow_pickle=False)
-        (folder / _DESCRIPTION).unlink(missing_ok=True)
+        (folder / DESCRIPTION).unlink(missing_ok=True)
 
 
 def load_arrays(folder: str | Path, *, mmap: bool = True) -> ForestArrays:
@@ -190,7 +191,7 @@ def load_arrays(folder: str | Path, *, mmap: bool = True) -> ForestArrays:
         return read_array(folder / f"{name}.npy", mmap=mmap)
 
     try:
-        description = read_json(read_source(folder / _DESCRIPTION), str(folder / _DESCRIPTION))
+        description = read_json(read_source(folder / DESCRIPTION), str(folder / DESCRIPTION))
         _check_format(description, folder)
         return ForestArrays(
             list(description["labels"]),
