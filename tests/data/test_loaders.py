@@ -107,7 +107,7 @@ def test_the_columns_of_a_stream_side_by_side_are_the_stream_and_the_targets_its
 
 def test_a_stream_of_no_token_has_no_batch() -> None:
     loader = StreamLoader(np.empty(0, np.int64), 4, 3)
-    assert (len(loader), loader.plan(), list(loader.batches()), len(loader.group)) == (0, [], [], 0)
+    assert (len(loader), list(loader.plan()), list(loader.batches()), len(loader.group)) == (0, [], [], 0)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 5])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import chain
+from typing import Protocol, overload
 
 import numpy as np
 import torch
@@ -39,25 +40,26 @@ class Loader(Protocol):
     """Batches of a data set, one after the other.
 
     Attributes:
-        examples: int64 ``[items]``, the number of each item in the data set. An item is an example, or a piece of a
-            stream.
         seconds: what the caller has waited for batches so far.
     """
 
-    examples: NDArray[np.int64]
     seconds: float
+
+    @property
+    def examples(self) -> NDArray[np.int64]:
+        """The number of each item in the data set, ``[items]``. An item is an example, or a piece of a stream."""
 
     @property
     def group(self) -> NDArray[np.int64]:
         """The group of each item, ``[items]``."""
 
-    def plan(self) -> list[NDArray[np.int64]]:
+    def plan(self) -> Sequence[NDArray[np.int64]]:
         """Return the places of the items of each batch."""
 
     def batches(self, plan: Sequence[NDArray[np.int64]] | None = None) -> Generator[Batch, None, None]:
         """Yield the batches of ``plan``, which may be a part of :meth:`plan`; by default of all of it."""
 
-    def parts(self, plan: Sequence[NDArray[np.int64]], processes: Processes) -> list[NDArray[np.int64]]:
+    def parts(self, plan: Sequence[NDArray[np.int64]], processes: Processes) -> Sequence[NDArray[np.int64]]:
         """Return what this process does of each batch."""
 
     def __len__(self) -> int:
@@ -136,6 +138,33 @@ class SequenceLoader:
         return TokenBatch(torch.from_numpy(token), torch.from_numpy(length), example_ids)
 
 
+class WindowPlan(Sequence[NDArray[np.int64]]):
+    """The pieces of each batch of a stream, made when they are asked for, for a long stream has many batches.
+
+    Args:
+        windows: numbers of the batches.
+        chosen: numbers of the columns in a batch.
+        columns: how many columns the stream has.
+    """
+
+    def __init__(self, windows: range, chosen: NDArray[np.int64], columns: int) -> None:
+        self.windows, self.chosen, self.columns = windows, chosen, columns
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @overload
+    def __getitem__(self, index: int) -> NDArray[np.int64]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> WindowPlan: ...
+
+    def __getitem__(self, index: int | slice) -> NDArray[np.int64] | WindowPlan:
+        if isinstance(index, slice):
+            return WindowPlan(self.windows[index], self.chosen, self.columns)
+        return self.windows[index] * self.columns + self.chosen
+
+
 class StreamLoader:
     """Batches of one long stream of tokens, cut into columns that run side by side.
 
@@ -164,22 +193,28 @@ class StreamLoader:
         self._inputs = stream[: self.columns * length].reshape(self.columns, length)
         self._targets = stream[1 : self.columns * length + 1].reshape(self.columns, length)
         self._ids = ids
-        self._begin = np.array([0, *_window_ends(length, steps, varied)], np.int64)
+        self._begin = np.fromiter(chain([0], _window_ends(length, steps, varied)), np.int64)
         self.windows = len(self._begin) - 1
-        self.examples = np.arange(self.windows * self.columns)
         self.seconds = 0.0
+
+    @property
+    def examples(self) -> NDArray[np.int64]:
+        """The number of each piece of a column."""
+        return np.arange(self.windows * self.columns)
 
     @property
     def group(self) -> NDArray[np.int64]:
         """The group of each piece of a column: all are of one, 0."""
         return np.broadcast_to(np.int64(0), self.windows * self.columns)
 
-    def plan(self) -> list[NDArray[np.int64]]:
+    def plan(self) -> WindowPlan:
         """Return the pieces of each batch; piece ``window * columns + column`` is of that column."""
-        return [window * self.columns + np.arange(self.columns) for window in range(self.windows)]
+        return WindowPlan(range(self.windows), np.arange(self.columns), self.columns)
 
-    def parts(self, plan: Sequence[NDArray[np.int64]], processes: Processes) -> list[NDArray[np.int64]]:
+    def parts(self, plan: Sequence[NDArray[np.int64]], processes: Processes) -> Sequence[NDArray[np.int64]]:
         """Return the same columns of each batch."""
+        if isinstance(plan, WindowPlan):
+            return WindowPlan(plan.windows, processes.part(plan.chosen), self.columns)
         return [processes.part(places) for places in plan]
 
     def __len__(self) -> int:
