@@ -279,8 +279,7 @@ class Forest(PostorderTrees):
         if len(trees) and (np.diff(trees) == 1).all():  # a view, which leaves a forest larger than memory in its file
             return self[int(trees[0]) : int(trees[-1]) + 1]
         count = self.begin[trees + 1] - self.begin[trees]
-        begin = offsets(count)
-        return self._part(trees, concatenated_ranges(self.begin[trees], count), begin)
+        return self._part(trees, concatenated_ranges(self.begin[trees], count), offsets(count))
 
     def _tree(self, nodes: slice) -> Tree:
         labels = [self.labels[index] for index in self.label[nodes].tolist()]
@@ -350,8 +349,7 @@ class Forest(PostorderTrees):
         keep[root] = False
         pointer, child = self.children()
         part_root = child[concatenated_ranges(pointer[root], self.arity[root])]
-        size = self.subtree_size()[part_root]
-        return self._part(np.repeat(np.arange(len(self)), num_parts), keep, offsets(size))
+        return self._part(np.repeat(np.arange(len(self)), num_parts), keep, offsets(self.subtree_size()[part_root]))
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Sequence[str]]) -> Forest:
