@@ -107,7 +107,8 @@ class Constants:
         if len(before) != len(here) or not all(map(torch.equal, before, here)):
             raise RecipeError(
                 "this step copies numbers to the device that depend on the batch, such as lengths, so it cannot be "
-                "repeated as a CUDA graph; pass them as tensors, or run it with enabled=False"
+                "repeated as a CUDA graph; pass them as tensors, or run it with enabled=False, "
+                "or train without cuda_graphs"
             )
         return there
 

@@ -48,8 +48,9 @@ from treemem.networks.trees.row_cache import RowCache
 from treemem.networks.trees.stack_tree_lstm.layer import StackTreeLSTM
 from treemem.networks.trees.stack_tree_rnn.layer import StackTreeRNN
 from treemem.networks.trees.tree_cell.layer import TreeCell
+from treemem.networks.trees.tree_layer import TreeLayer
 from treemem.networks.trees.tree_lstm.layer import TreeLSTM
-from treemem.networks.trees.tree_network import TreeLayer, TreeNetwork
+from treemem.networks.trees.tree_network import TreeNetwork
 from treemem.networks.trees.tree_rnn.layer import TreeRNN
 from treemem.networks.trees.tree_states import TreeStates
 from treemem.networks.word_vectors import WordVectors

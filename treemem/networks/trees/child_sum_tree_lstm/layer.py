@@ -14,7 +14,7 @@ from treemem.networks.trees.child_sum_tree_lstm.equations import (
 from treemem.networks.trees.parameter_sets import SetsOfAnyArity
 from treemem.networks.trees.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.networks.trees.stacked_linear import StackedLinear
-from treemem.networks.trees.tree_network import TreeLayer, TreeOptions
+from treemem.networks.trees.tree_layer import TreeLayer, TreeOptions
 from treemem.trees.vocabulary import Vocabulary
 
 

@@ -19,7 +19,7 @@ from treemem.networks.trees.stack_tree_lstm.equations import (
     stack_tree_lstm_gates,
     stack_tree_lstm_step,
 )
-from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
+from treemem.networks.trees.tree_layer import ArityOptions, TreeLayer
 from treemem.trees.vocabulary import Vocabulary
 
 

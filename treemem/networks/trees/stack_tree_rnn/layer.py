@@ -22,7 +22,7 @@ from treemem.networks.trees.stack_tree_rnn.equations import (
     stack_update,
 )
 from treemem.networks.trees.stacked_linear import Kinds, LinearByArity, Maps, StackedLinear, linear_by_kind
-from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
+from treemem.networks.trees.tree_layer import ArityOptions, TreeLayer
 from treemem.trees.vocabulary import Vocabulary
 
 StackReadout = Literal["children", "own"]

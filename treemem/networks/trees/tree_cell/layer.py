@@ -17,7 +17,7 @@ from treemem.networks.gated_cell.layer import EXPANSION
 from treemem.networks.trees.parameter_sets import SetsByArity
 from treemem.networks.trees.split_tree_cell import CellOptions, SplitTreeCell
 from treemem.networks.trees.stacked_linear import LinearByArity, StackedLinear
-from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
+from treemem.networks.trees.tree_layer import ArityOptions, TreeLayer
 from treemem.trees.vocabulary import Vocabulary
 
 

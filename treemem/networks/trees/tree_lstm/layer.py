@@ -10,8 +10,8 @@ from treemem.engines.downward import Direction
 from treemem.networks.trees.downward_cells import DownwardTreeLSTMCell
 from treemem.networks.trees.one_product_cell import OneProductCell
 from treemem.networks.trees.stacked_linear import StackedLinear
+from treemem.networks.trees.tree_layer import ArityOptions, TreeLayer
 from treemem.networks.trees.tree_lstm.equations import tree_lstm_gates, tree_lstm_step
-from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
 from treemem.trees.vocabulary import Vocabulary
 
 

@@ -14,7 +14,7 @@ from treemem.networks.trees.downward_cells import DownwardTreeRNNCell
 from treemem.networks.trees.one_product_cell import OneProductCell
 from treemem.networks.trees.parameter_sets import SetsByArity
 from treemem.networks.trees.split_tree_cell import CellOptions
-from treemem.networks.trees.tree_network import ArityOptions, TreeLayer
+from treemem.networks.trees.tree_layer import ArityOptions, TreeLayer
 from treemem.networks.trees.tree_rnn.equations import tree_rnn_step
 from treemem.trees.vocabulary import Vocabulary
 
