@@ -13,7 +13,7 @@ from treemem.engines.printer.program import Place
 WIDEST = 1024
 """Width of a vector up to which a kernel takes it as a whole."""
 _WIDEST_FUSED = 256  # bytes of a vector
-_MOST_PRODUCTS = 20  # of vectors and blocks of weights, in the formula of a node
+_MOST_PRODUCTS = 12  # of vectors and blocks of weights, in the formula of a node
 _LARGEST = 2048  # numbers of a block of vectors, in float32
 
 ROW_FIELDS = ("arity", "row", "count", "edge", "most", "feature", "factor")

@@ -35,8 +35,7 @@ _LARGEST = 2048
 """KiB of weights that a program may read at each step: from the cache of the device they take some 50 microseconds, in
 which torch launches two operations."""
 _WIDEST = 1024
-_REGISTERS = {torch.float32: 168, torch.float64: 255}
-"""Of a thread; by itself the assembler saves some, so that several programs fit, and spills."""
+_REGISTERS = 255  # of a thread; by itself the assembler saves some, so that several programs fit, and spills
 
 
 class Placed(NamedTuple):
@@ -360,7 +359,7 @@ class _Run(NativeRun):
         }
         tuples = (tuple(argument) if isinstance(argument, Sequence) else argument for argument in arguments)
         numbers = self._lengths, self._steps, self._steps + 1 if self._keeps else 2, self._state_size
-        options = constants | {"maxnreg": _REGISTERS[first.dtype]}
+        options = constants | {"maxnreg": _REGISTERS}
         launcher().launch(getattr(kernels, name), (len(first),), first, *tuples, *numbers, **options)
 
 

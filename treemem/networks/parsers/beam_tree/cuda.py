@@ -206,7 +206,7 @@ def choice_constants(size: int, longest: int, beams: int, by_children: bool, dty
     """Return what is known when the kernel of choices is compiled."""
     blocks = {"BEAMS": power_of_2(beams), "LONGEST": power_of_2(longest), "H": size, "BLOCK": block_of(size)}
     rounding = ROUNDING * torch.finfo(dtype).eps
-    return {"BY_CHILDREN": by_children, "MOST": beams, "ROUNDING": rounding, **blocks}
+    return {"BY_CHILDREN": by_children, "MOST": beams, "ROUNDING": rounding, **blocks, "maxnreg": 255}
 
 
 def composition_constants(size: int, scored: int) -> dict[str, Any]:
