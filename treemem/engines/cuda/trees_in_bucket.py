@@ -164,8 +164,8 @@ class BucketPlans:
         if layout not in self._plans:
             if self._is_complete:
                 raise RecipeError(
-                    "this step runs other layers over its trees than before; run it with enabled=False, or train without "
-                    "cuda_graphs"
+                    "this step runs other layers over its trees than before; run it with enabled=False, or train "
+                    "without cuda_graphs"
                 )
             with plain_tensors():
                 tables = StaticTensors(self._tables(layout), self._device)
