@@ -31,6 +31,7 @@ ORDINARY = {
 """Cases that the ordinary suite runs on the fake device, one of each engine; ``-m slow`` runs the others."""
 WAITS = {
     "transduction, decoding": 2,
+    "transduction, bidirectional, decoding": 2,
     "transduction with attention, decoding": 2,
 }
 """How often a batch waits for the device, forwards and backwards; 0 for the others. All have more steps or levels."""

@@ -127,7 +127,9 @@ def _sum(values: torch.Tensor, vectors: torch.Tensor, axes: tuple[int, ...]) -> 
 
 class _Buffer:
     """Storage ``[batch, y, x, capacity * rows, capacity * states]`` in which the columns of ``filled`` times are
-    written."""
+    written; ``table`` is the last one that it keeps."""
+
+    table: torch.Tensor | None = None
 
     def __init__(self, data: torch.Tensor, filled: int) -> None:
         self.data, self.filled = data, filled
@@ -272,9 +274,14 @@ def _step(
 
     buffer = state.buffer
     column = state.came.unflatten(3, (states, symbols)).permute(0, 4, 1, 2, 3)  # [batch, y, x, rows, u]
-    if buffer is None or buffer.filled != times - 1 or times > buffer.data.shape[4] // states or _elsewhere(state):
+    if (
+        buffer is None
+        or buffer.filled != times - 1
+        or times > buffer.data.shape[4] // states
+        or buffer.table is not state.table
+    ):
         buffer = _copied(state.table, times - 1, rows, states)  # or another state has gone on from here
-    table = _Append.apply(table, column, buffer, rows)
+    table = buffer.table = _Append.apply(table, column, buffer, rows)
     log_beneath = log_beneath.unflatten(2, (states, symbols)).permute(0, 3, 1, 2)  # [batch, y, x, r]
     after = AutomatonState(
         log_probability.unflatten(1, (states, symbols)),
@@ -284,11 +291,6 @@ def _step(
         buffer,
     )
     return after, mean.unflatten(1, (states, symbols))
-
-
-def _elsewhere(state: AutomatonState) -> bool:
-    """Return whether the table is not the one in the buffer."""
-    return state.table.numel() > 0 and state.table.data_ptr() != state.buffer.data.data_ptr()
 
 
 def _copied(table: torch.Tensor, filled: int, rows: int, states: int) -> _Buffer:
