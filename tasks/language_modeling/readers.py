@@ -336,7 +336,8 @@ def _forest(words: dict[str, int], label: array[int], length: array[int], lines:
     begin = offsets(lengths + 1)
     is_word = np.ones(int(begin[-1]), bool)
     is_word[begin[1:] - 1] = False
-    labels, arity = np.full(len(is_word), len(words), np.int32), np.zeros(len(is_word), np.int32)
+    table = {**words, SEQUENCE: words.get(SEQUENCE, len(words))}
+    labels, arity = np.full(len(is_word), table[SEQUENCE], np.int32), np.zeros(len(is_word), np.int32)
     labels[is_word] = np.frombuffer(label, np.int32)
     arity[~is_word] = lengths
-    return Forest((*words, SEQUENCE), labels, arity, begin, tree_data={"split": np.repeat(SPLITS, lines)})
+    return Forest(tuple(table), labels, arity, begin, tree_data={"split": np.repeat(SPLITS, lines)})

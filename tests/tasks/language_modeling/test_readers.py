@@ -9,6 +9,7 @@ import pytest
 
 from treemem.errors import RecipeError, VocabularyError
 from treemem.tasks.language_modeling.readers import corpus_files, read_corpus, read_treebank
+from treemem.trees.forest import Forest
 
 
 def corpus(folder: Path, train: str = "a b\n", valid: str = "a\n", test: str = "b\n") -> Path:
@@ -124,3 +125,11 @@ def test_a_file_of_trees_with_an_unknown_word_or_too_few_trees_is_refused(tmp_pa
     trees.write_text(penn("the", "cat") * 9)
     with pytest.raises(RecipeError, match="has 9 sentences; a tenth of them is the test part, so it needs ten"):
         read_treebank(trees)
+
+
+def test_the_label_of_sentences_may_be_a_word(tmp_path: Path) -> None:
+    forest, _ = read_corpus(corpus(tmp_path, "a Sequence b\n\n", "Sequence\n", "b\n"))
+    assert len(set(forest.labels)) == len(forest.labels)
+    assert forest.tokens("leaves").strings() == [["a", "Sequence", "b"], [], ["Sequence"], ["b"]]
+    forest.save(tmp_path / "saved")
+    assert Forest.load(tmp_path / "saved") == forest
