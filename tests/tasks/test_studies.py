@@ -21,6 +21,7 @@ FOLDERS = (
     "logical_inference",
     "language_modeling",
     "language_modeling/treebank",
+    "language_modeling/english",
     "sentiment",
     "transduction",
     "reading",
