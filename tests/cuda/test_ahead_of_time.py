@@ -36,7 +36,7 @@ SIZES = {
     "GRU with attention": (128,),
     "LSTM cell": (128,),
     "GRU cell": (128,),
-    "ON-LSTM": (1150,),
+    "ON-LSTM": (400,),
     "PRPN": (64,),
     "SPINN": (64,),
     "Gumbel Tree-LSTM": (300,),

@@ -91,7 +91,7 @@ def tiling_of(formulas: Mapping[int, PrintedCell], D: int, itemsize: int) -> Til
     """Return how programs take tiles of rows with vectors of ``D`` numbers of ``itemsize`` bytes."""
     block = block_of(D)
     has_few = all(len(cell.products) <= 1 and _num_products(cell, D) <= _MOST_PRODUCTS for cell in formulas.values())
-    rows = _LARGEST // (itemsize // 4) ** 2 // block  # float64 doubles the registers of numbers and of products
+    rows = _LARGEST // (itemsize // 4) ** 3 // block  # float64 more than doubles the registers
     return Tiling(min(16, rows) or 1, has_few and block * itemsize <= _WIDEST_FUSED)
 
 

@@ -430,7 +430,7 @@ def attention_constants(step: RowStep, kernel: str, D: int, slots: int, skip: fl
 
 def slot_constants(step: RowStep, kernel: str, D: int, slots: int, skip: float) -> dict[str, Any]:
     """Return the same for the kernels that compose."""
-    return {"S": slots, "SKIP": skip, **slot_blocks(D), "STEP": step.kernels[kernel]}
+    return {"S": slots, "SKIP": skip, **slot_blocks(D), "STEP": step.kernels[kernel], "maxnreg": 255}
 
 
 def slot_blocks(D: int) -> dict[str, int]:

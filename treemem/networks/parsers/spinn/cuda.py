@@ -131,7 +131,7 @@ def _launch(kernel: str, grid: tuple[int, ...], size: int, tracker_size: int, *a
 def constants(kernel: str, size: int, tracker_size: int) -> dict[str, Any]:
     """Return what is known when a kernel of ``kernels.py`` is compiled."""
     blocks = {"BLOCK": block_of(size), "OF_TRACKER": block_of(max(1, tracker_size))}
-    known = {"H": size, "T": tracker_size, **blocks, "TILE": max(16, _NUMBERS // max(blocks.values()))}
+    known = {"H": size, "T": tracker_size, **blocks, "TILE": max(16, _NUMBERS // max(blocks.values())), "maxnreg": 255}
     if kernel == "transitions":
         return {**known, "CELL": _CELL.step, "TRACKER": _TRACKER.step}
     return {**known, "CELL_BACKWARD": _CELL.step_backward, "TRACKER_BACKWARD": _TRACKER.step_backward}
