@@ -56,7 +56,10 @@ def corpus_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
         RecipeError: a part has no file, or more than one.
     """
     place = Path(folder)
-    there = [file for file in sorted(place.iterdir()) if file.name.endswith(_SUFFIXES)] if place.is_dir() else []
+    if not place.is_dir():
+        what = "is no folder" if place.exists() else "does not exist"
+        raise RecipeError(f"{place} {what}; name the folder of a training, a validation and a test text")
+    there = [file for file in sorted(place.iterdir()) if file.name.endswith(_SUFFIXES)]
     files = {}
     for split, names in _NAMES.items():
         matching = [file for file in there if any(name in file.name for name in names)]
@@ -303,11 +306,10 @@ def _unknown(words: list[str], known: Mapping[str, int]) -> VocabularyError:
 
 def _kept(table: dict[str, int], label: array[int], most_words: int | None) -> tuple[dict[str, int], array[int]]:
     """Return the numbers of the words of the vocabulary, and the training text in these numbers."""
-    if most_words is None or len(table) <= most_words:
-        return table, label
     counts = np.bincount(np.frombuffer(label, np.int32), minlength=len(table))
     number_of = kept_words(dict(zip(table, counts.tolist(), strict=True)), most_words)
-    renumbered = np.array([number_of.get(word, number_of[UNKNOWN]) for word in table], np.int32)
+    unknown = number_of.get(UNKNOWN, -1)
+    renumbered = np.array([number_of.get(word, unknown) for word in table], np.int32)
     return number_of, array("i", renumbered[np.frombuffer(label, np.int32)].tobytes())
 
 
@@ -319,13 +321,16 @@ def kept_words(count: Mapping[str, int], most_words: int | None) -> dict[str, in
         most_words: see :func:`read_corpus`.
     """
     kept = list(count)
-    if most_words is not None and len(count) > most_words:
+    words = Counter(dict(count))
+    has_end = words.pop(END, None) is not None  # a word that every vocabulary knows, beside the others
+    if most_words is not None and len(words) > most_words:
         place = {word: number for number, word in enumerate(count)}
-        common = [word for word, _ in Counter(count).most_common(most_words)]
+        common = [word for word, _ in words.most_common(most_words)]
         if UNKNOWN not in count:
             common.pop()
         elif UNKNOWN not in common:
             common[-1] = UNKNOWN
+        common += [END] * has_end
         kept = [UNKNOWN] * (UNKNOWN not in count) + sorted(common, key=place.__getitem__)
     return {word: number for number, word in enumerate(kept)}
 

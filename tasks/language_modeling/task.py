@@ -175,6 +175,8 @@ class LanguageModeling(TokenTask):
 
     def make_data(self, options: LanguageDataOptions, *, progress: bool | None = None) -> TaskData:
         """Return the sentences of the grammar that ``options`` ask for, or the text of the files."""
+        if self.corpus is None and self.treebank:
+            raise RecipeError("treebank=True reads trees; name their folder or file with task_options.path")
         if self.corpus is None:
             return grammar_data(self.grammar_words, options)
         forest = self.corpus.forest

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from treemem.errors import RecipeError, VocabularyError
+from treemem.tasks.language_modeling import LanguageDataOptions, LanguageModeling
 from treemem.tasks.language_modeling.readers import corpus_files, read_corpus, read_treebank
 from treemem.trees.forest import Forest
 
@@ -51,6 +52,14 @@ def test_rare_words_are_unknown_if_the_vocabulary_is_limited(tmp_path: Path) -> 
     assert lines_of(tmp_path, most_words=3)["train"] == [["a", "b", "a", "<unk>", "a", "b", "<unk>"]]
 
 
+def test_the_end_of_a_sentence_as_a_word_is_known_and_does_not_count(tmp_path: Path) -> None:
+    corpus(tmp_path, "a b a c a <eos> b d\n", "<eos> a\n", "b z\n")
+    assert read_corpus(tmp_path, most_words=3).vocabulary.leaves == ("<eos>", "<unk>", "a", "b")
+    lines = lines_of(tmp_path, most_words=3)
+    assert lines["train"] == [["a", "b", "a", "<unk>", "a", "<eos>", "b", "<unk>"]]
+    assert lines["validation"] == [["<eos>", "a"]]
+
+
 def test_an_unknown_word_without_an_unknown_in_the_vocabulary_is_told(tmp_path: Path) -> None:
     corpus(tmp_path, "the cat\n", "cat\nthe cats\n")
     with pytest.raises(VocabularyError, match=r"ptb\.valid\.txt, line 2, column 5: the word 'cats' .*did you mean cat"):
@@ -58,8 +67,10 @@ def test_an_unknown_word_without_an_unknown_in_the_vocabulary_is_told(tmp_path: 
 
 
 def test_files_of_other_names_are_found_and_others_are_told(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="has no file of the train part"):
+    with pytest.raises(RecipeError, match="nowhere does not exist; name the folder"):
         corpus_files(tmp_path / "nowhere")
+    with pytest.raises(RecipeError, match="has no file of the train part"):
+        corpus_files(tmp_path)
     for name in ("wiki.train.tokens", "dev.txt", "test.txt.gz"):
         (tmp_path / name).write_bytes(gzip.compress(b"a\n") if name.endswith(".gz") else b"a\n")
     assert [file.name for file in corpus_files(tmp_path).values()] == ["wiki.train.tokens", "dev.txt", "test.txt.gz"]
@@ -133,3 +144,10 @@ def test_the_label_of_sentences_may_be_a_word(tmp_path: Path) -> None:
     assert forest.tokens("leaves").strings() == [["a", "Sequence", "b"], [], ["Sequence"], ["b"]]
     forest.save(tmp_path / "saved")
     assert Forest.load(tmp_path / "saved") == forest
+
+
+def test_trees_without_a_place_are_not_replaced_by_the_grammar() -> None:
+    with pytest.raises(
+        RecipeError, match=r"treebank=True reads trees; name their folder or file with task_options\.path"
+    ):
+        LanguageModeling(treebank=True).make_data(LanguageDataOptions())
