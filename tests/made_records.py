@@ -40,7 +40,6 @@ def made_record(run: StudyRun, groups: Mapping[str, Groups], *, group: str, **ch
         "seconds": 1800.0,
         "scores": {part: _scores(own, group) for part, own in groups.items()},
         "right": {part: packed_answers(_right(own)) for part, own in groups.items()},
-        "odds": {},
         **changes,
     }
 

@@ -160,8 +160,8 @@ def test_a_run_whose_record_lacks_a_file_is_scored_again_from_its_folder(tmp_pat
     assert second[0]["scores"].keys() - first[0]["scores"].keys() == {"more"}
     assert second[0]["scores"]["other"] == first[0]["scores"]["other"]
     assert second[0]["files"].keys() == {"other", "more"}
-    assert {**second[0], "files": 0, "scores": 0, "right": 0, "odds": 0} == {
-        **first[0], "files": 0, "scores": 0, "right": 0, "odds": 0,
+    assert {**second[0], "files": 0, "scores": 0, "right": 0} == {
+        **first[0], "files": 0, "scores": 0, "right": 0,
     }  # fmt: skip
     assert run_study(MoreX(), runs(1), data, folder=folder, results=results, files={"other": other}) == second
 

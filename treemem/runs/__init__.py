@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from treemem.data_parallel import Processes, launched_processes
 from treemem.metrics.accuracy import binary_scores, class_scores
-from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import mean_scores, row_score, score_row
 from treemem.runs.evaluate import Evaluation, evaluate
@@ -35,7 +34,6 @@ __all__ = [
     "Evaluation",
     "FitResult",
     "Learner",
-    "OddsCount",
     "Processes",
     "Recipe",
     "SeedsResult",

@@ -19,7 +19,6 @@ import numpy as np
 from treemem import checkpoint
 from treemem.data_parallel import launched_processes
 from treemem.errors import RecipeError, TreememError
-from treemem.metrics.odds_count import OddsCount
 from treemem.metrics.score import score_columns
 from treemem.model import Model
 from treemem.model_digest import weights_digest
@@ -61,9 +60,9 @@ def run_study(
     ``epochs``, ``examples`` (of all training steps), ``seconds`` (of training and validation), ``compute_seconds`` (of
     training alone, as in ``budget`` of :class:`TrainingOptions`), ``curve`` (with a budget: the seconds and the
     monitored metric of each evaluation), ``trees_per_second``, ``environment`` (see
-    :func:`treemem.runs.environment.environment`), and by split or file ``scores`` (see :func:`recorded_scores`),
-    ``right`` (which examples are correct, :func:`right_answers`; not for ``train``) and, for binary tasks, ``odds`` (a
-    histogram of the log odds, :class:`OddsCount`). Fields that are newer than a record are None.
+    :func:`treemem.runs.environment.environment`), and by split or file ``scores`` (see :func:`recorded_scores`) and
+    ``right`` (which examples are correct, :func:`right_answers`; not for ``train``). Fields that are newer than a
+    record are None.
 
     Args:
         task: what to learn.
@@ -152,7 +151,7 @@ def _merged(before: Mapping[str, Any], done: Mapping[str, Any]) -> Mapping[str, 
     """Return a new record with the other splits and files of an earlier record of the same weights."""
     if before.get("weights") != done["weights"]:
         return done
-    by_part = ("files", "scores", "right", "odds")
+    by_part = ("files", "scores", "right")
     return {**done, **{name: {**(before.get(name) or {}), **done[name]} for name in by_part}}
 
 
@@ -251,11 +250,6 @@ class _Study:
             "environment": environment(),
             "scores": {name: score_columns(scored.scores, task.group) for name, scored in evaluations.items()},
             "right": completed.right,
-            "odds": {
-                name: OddsCount.of(scored.predicted, scored.labels).to_lists()
-                for name, scored in evaluations.items()
-                if scored.labels is not None
-            },
         }
 
 
