@@ -198,7 +198,16 @@ def test_the_command_scores_models_of_a_treebank_on_its_test_trees(
         assert row in printed
 
 
-def test_trees_of_other_words_and_of_the_untrained_network_are_controls(treebank: Path, tmp_path: Path) -> None:
+def test_trees_of_other_words_and_of_the_untrained_network_are_controls(
+    treebank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[list[list[str]]] = []
+
+    def induced(model: Model, sentences: list[list[str]]) -> list[Tree]:
+        read.append(sentences)
+        return induce_trees(model, sentences)
+
+    monkeypatch.setattr("treemem.tasks.constituency.study.induce_trees", induced)
     with (treebank / "test.txt").open("a") as file:
         file.write("(3 (2 A) (3 (2 (2 film) (2 laughs)) (2 !)))\n")
     study = Study(
@@ -217,6 +226,7 @@ def test_trees_of_other_words_and_of_the_untrained_network_are_controls(treebank
     model = treemem.load(tmp_path / "runs" / "sentiment" / record["run"])
     gold = gold_trees(treebank / "test.txt", "nowhere")
     one, two, three = ([leaf.label for leaf in tree.leaves()] for tree in gold)
+    assert read == [[one, two, three], [three, two, one], [one, two, three]]
     of_words = induce_trees(model, [one, two, three])
     of_others = [
         with_words(tree, words)
