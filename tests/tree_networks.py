@@ -30,8 +30,10 @@ NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "tree lstm": (TreeLSTM, {}),
     "tree lstm two-layer leaves": (TreeLSTM, {"leaf": "two-layer"}),
     "tree lstm shared kinds": (TreeLSTM, {"shared_kinds": True}),
+    "tree lstm leaves of the cell": (TreeLSTM, {"embedding_size": 5, "shared_kinds": True}),
     "child sum": (ChildSumTreeLSTM, {}),
     "child sum per kind": (ChildSumTreeLSTM, {"shared_kinds": False}),
+    "child sum leaves of the cell": (ChildSumTreeLSTM, {"embedding_size": 5}),
     "tree rnn down": (TreeRNN, {"direction": "down", "activation": "tanh"}),
     "tree lstm both ways": (TreeLSTM, {"direction": "both"}),
     "tree cell": (TreeCell, {}),
@@ -41,6 +43,7 @@ NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "stack rnn zero after map": (StackTreeRNN, {"stack_size": 3, "pop_zero": "after_map", "activation": "relu"}),
     "stack rnn of one row": (StackTreeRNN, {"stack_size": 1, "no_op": True}),
     "stack rnn own": (StackTreeRNN, {"stack_size": 3, "read": "own", "top_k": 2, "no_op": True}),
+    "stack rnn leaves of the cell": (StackTreeRNN, {"embedding_size": 2, "stack_size": 3}),
     "stack rnn own zero after map": (StackTreeRNN, {"stack_size": 2, "read": "own", "pop_zero": "after_map"}),
     "stack lstm": (StackTreeLSTM, {"stack_size": 3}),
     "stack lstm normalize": (StackTreeLSTM, {"stack_size": 3, "normalize": True}),
@@ -55,6 +58,7 @@ NETWORKS: dict[str, tuple[type[TreeLayer], dict[str, Any]]] = {
     "stack lstm top 2": (StackTreeLSTM, {"top_k": 2, "input_gate": True, "stack_size": 3}),
     "stack lstm gated top 2": (StackTreeLSTM, {"top_k": 2, "gated_top_k": True, "stack_size": 2}),
     "stack lstm queue": (StackTreeLSTM, {"queue": True, "actions": "scalar", "no_op": True, "stack_size": 3}),
+    "stack lstm leaves of the cell": (StackTreeLSTM, {"embedding_size": 2, "normalize": True, "stack_size": 3}),
     "stack lstm gated queue": (StackTreeLSTM, {"queue": True, "normalize": True, "stack_size": 3}),
 }
 ONE_OF_EACH = [
@@ -71,6 +75,8 @@ ONE_OF_EACH = [
 def make(name: str, hidden_size: int = 3, **more: Any) -> TreeLayer:
     layer_class, options = NETWORKS[name]
     torch.manual_seed(0)
+    if "input_size" in more:
+        options = {name: value for name, value in options.items() if name != "embedding_size"}
     layer = layer_class(hidden_size, VOCABULARY, **{**options, **more}).double()
     if isinstance(layer, TreeCell):  # a layer norm starts with a gain of 1 and a bias of 0, which would hide mistakes
         torch.nn.init.uniform_(layer.cell.norm.weight, 0.5, 1.5)

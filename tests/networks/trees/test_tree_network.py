@@ -108,6 +108,7 @@ OPTIONS: list[tuple[Any, dict[str, Any]]] = [
     (TreeLSTM, {"input_size": 5, "node_features": True, "shared_kinds": True}),
     (ChildSumTreeLSTM, {"leaf": "two-layer", "shared_kinds": False}),
     (TreeCell, {"shared_kinds": True, "dropout": 0.2, "leaf_dropout": 0.1}),
+    (TreeLSTM, {"embedding_size": 7}),
     (StackTreeRNN, {"stack_size": 3, "read": "own", "top_k": 2, "pop_zero": "after_map", "no_op": True}),
     (StackTreeLSTM, {"stack_size": 3, "normalize": True, "top_k": 2, "gated_top_k": True, "queue": True}),
 ]
@@ -134,6 +135,28 @@ def test_two_layer_leaves_are_a_network_over_one_hot_symbols() -> None:
     one_hot = torch.eye(3)[[2, 0]]
     hidden = torch.sigmoid(one_hot @ layer.leaves.embedding.weight)
     torch.testing.assert_close(layer(batch).root[:, 0], torch.sigmoid(layer.leaves.second(hidden)))
+
+
+@pytest.mark.parametrize("layer_class", LAYERS)
+def test_leaves_compute_the_cell_from_vectors_of_their_labels_as_from_features(layer_class: type[TreeLayer]) -> None:
+    vocabulary = Vocabulary(["x", "y", "z"], [("f", 2)])
+    trees = [Tree("f", [Tree("f", ["x", "y"]), "z"]), Tree("y")]
+    layer = layer_class(4, vocabulary, embedding_size=2)
+    of_features = layer_class(4, vocabulary, input_size=2, node_features=False)
+    assert layer.leaves is not None
+    assert layer.leaves.embedding.weight.shape == (3, 2)
+    weights = {name: value for name, value in layer.state_dict().items() if not name.startswith("leaves.")}
+    of_features.load_state_dict(weights)
+    batch = TreeBatch.from_trees(trees, vocabulary, share_subtrees=False)
+    vectors = layer.leaves.embedding.weight
+    feat = torch.stack([torch.zeros(2) if node.children else vectors["xyz".index(node.label)] for node in nodes(trees)])
+    states, expected = layer(batch), of_features(batch, feat)
+    for name in expected.names:
+        torch.testing.assert_close(states[name], expected[name])
+
+
+def nodes(trees: list[Tree]) -> list[Tree]:
+    return [node for tree in trees for node in tree.postorder()]
 
 
 def batch_of(**options: Any) -> TreeBatch:
@@ -219,6 +242,9 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: TreeRNN(4, VOCABULARY, max_arity=None), RecipeError, "max_arity must be a whole number"),
     (lambda: TreeRNN(4, VOCABULARY, arities=(1, 2)), RecipeError, "arities go with a layer without a vocabulary"),
     (lambda: network_of(embedding_size=3, input_size=5), RecipeError, "embedding_size and input_size"),
+    (lambda: TreeLSTM(4, VOCABULARY, embedding_size=3, input_size=5), RecipeError, "embedding_size and input_size"),
+    (lambda: TreeLSTM(4, VOCABULARY, embedding_size=0), RecipeError, "embedding_size must be at least 1"),
+    (lambda: TreeLSTM(4, embedding_size=3, input_size=None), RecipeError, "needs a vocabulary, or input_size"),
     (lambda: network_of(embedding_size="3"), RecipeError, "embedding_size must be a whole number"),
     *((lambda layer=layer: layer(4), RecipeError, "needs a vocabulary, or input_size") for layer in LAYERS),
     (lambda: ChildSumTreeLSTM(4, input_size=2, shared_kinds=False), RecipeError, "shared_kinds=False needs a vocabul"),

@@ -29,7 +29,7 @@ class OneProductCell(SplitTreeCell):
     def __init__(self, sets: SetsByArity, options: CellOptions) -> None:
         super().__init__(sets, options)
         self.maps = LinearByArity({str(arity): self.new_map(arity) for arity in sets.arities})
-        inputs = options.input_size
+        inputs = self.input_size
         self.leaf_map = None if inputs is None else StackedLinear(1, (inputs,), self.outputs(0))
 
     def outputs(self, arity: int) -> int:

@@ -26,15 +26,18 @@ class CellOptions:
 
     Attributes:
         hidden_size: width of ``h``.
-        input_size: width of the features that leaves read; None if leaves are given as ``h``.
+        input_size: width of the features that leaves read.
         node_features: whether inner nodes read features, too.
         dropout: probability of dropout in training.
+        embedding_size: width of the vectors of labels that leaves read. None: without features, leaves are given as
+            ``h``.
     """
 
     hidden_size: int
     input_size: int | None = None
     node_features: bool = False
     dropout: float = 0.0
+    embedding_size: int | None = None
 
 
 _NOT_IN_STEPS = {"sets", "training", "dropout"}
@@ -54,8 +57,10 @@ class SplitTreeCell(Resettable):
         RecipeError: a size or a dropout out of range.
 
     Attributes:
-        reads_labels: whether inner nodes read the vectors of their labels, of ``hidden_size``: they read no features,
-            and nodes of several labels share parameters.
+        input_size: width of the features or vectors from which leaves compute their states; None if they are given as
+            ``h``.
+        reads_labels: whether inner nodes read the vectors of their labels: they read no features, and nodes of several
+            labels share parameters.
         node_input_size: width of the features or vectors that inner nodes read; None if they read none.
         ordered: whether the order of children matters.
     """
@@ -67,13 +72,16 @@ class SplitTreeCell(Resettable):
         self.sets = sets
         self.hidden_size = checked_count("hidden_size", options.hidden_size)
         self.dropout = checked_probability("dropout", options.dropout)
-        self.input_size = options.input_size
+        embedding_size = options.embedding_size
+        if embedding_size is not None:
+            checked_count("embedding_size", embedding_size)
+        self.input_size = embedding_size if options.input_size is None else options.input_size
         if options.input_size is not None:
             checked_count("input_size", options.input_size, least=0)
         self.node_input_size = node_size(options.input_size, options.node_features)
         self.reads_labels = self.node_input_size is None and sets.share_labels
         if self.reads_labels:
-            self.node_input_size = self.hidden_size
+            self.node_input_size = self.hidden_size if embedding_size is None else embedding_size
 
     @property
     def dropout_now(self) -> float:

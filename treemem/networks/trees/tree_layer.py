@@ -22,6 +22,7 @@ class TreeOptions(TypedDict, total=False):
     """The options of :class:`TreeLayer`."""
 
     input_size: int | None
+    embedding_size: int | None
     node_features: bool
     leaf: LeafForm
     number_activation: ActivationName
@@ -40,10 +41,10 @@ class ArityOptions(TreeOptions, total=False):
 class TreeLayer(RecordedOptions, TreeNetwork, without=("new_cell", "new_down", "direction", "sets")):
     """The base class of the library's tree layers.
 
-    Without features, leaves are embeddings with the cell's ``hidden_size``. If inner nodes with different labels share
-    parameters, each of them reads the embedding of its label, beside its children's states, in place of features. They
-    share parameters with ``kinds="arity"`` in the vocabulary, with ``shared_kinds=True``, and in
-    :class:`ChildSumTreeLSTM`.
+    Without features, leaves are embeddings with the cell's ``hidden_size``, or, with ``embedding_size``, compute the
+    cell from embeddings of that width. If inner nodes with different labels share parameters, each of them reads the
+    embedding of its label, beside its children's states, in place of features. They share parameters with
+    ``kinds="arity"`` in the vocabulary, with ``shared_kinds=True``, and in :class:`ChildSumTreeLSTM`.
 
     Args:
         new_cell: makes the cell.
@@ -52,6 +53,8 @@ class TreeLayer(RecordedOptions, TreeNetwork, without=("new_cell", "new_down", "
         new_down: makes the cell of the downward pass, if there is one, from ``hidden_size``, ``sets`` and ``dropout``.
         sets: which kinds share parameters; by default as ``arities``, ``shared_kinds`` and ``max_arity`` say.
         input_size: width of the features of leaves.
+        embedding_size: width of the vectors of labels; a leaf then computes the cell from its vector, as from features.
+            None: the vector of a leaf's label is its ``h``, as in the code published with Arabshahi et al. 2020.
         node_features: inner nodes read their features too, beside their children's states. If False, only leaves do.
         arities: the arities that have parameters in a layer without a vocabulary; by default only 2.
         shared_kinds: all kinds of the same arity share their parameters.
@@ -75,6 +78,7 @@ class TreeLayer(RecordedOptions, TreeNetwork, without=("new_cell", "new_down", "
         sets: ParameterSets | None = None,
         *,
         input_size: int | None = None,
+        embedding_size: int | None = None,
         node_features: bool = True,
         arities: Sequence[int] | None = None,
         shared_kinds: bool = False,
@@ -85,15 +89,18 @@ class TreeLayer(RecordedOptions, TreeNetwork, without=("new_cell", "new_down", "
         engine: Engine = "auto",
     ) -> None:
         by_arity = SetsByArity(vocabulary, arities, shared_kinds, max_arity)
-        cell = new_cell(sets or by_arity, CellOptions(hidden_size, input_size, node_features, dropout))
+        if embedding_size is not None and input_size is not None:
+            raise RecipeError("embedding_size and input_size: leaves read either vectors of their labels or features")
+        cell = new_cell(sets or by_arity, CellOptions(hidden_size, input_size, node_features, dropout, embedding_size))
         goes_down = new_down is not None and direction != "up"
-        if vocabulary is None and cell.input_size is None:
+        if vocabulary is None and input_size is None:
             raise RecipeError(f"{type(self).__name__} needs a vocabulary, or input_size for features at the leaves")
+        of_labels = cell.hidden_size if embedding_size is None else embedding_size
         super().__init__(
             cell,
             vocabulary=vocabulary,
-            embedding_size=cell.hidden_size if cell.input_size is None else None,
-            input_size=cell.input_size,
+            embedding_size=of_labels if input_size is None else None,
+            input_size=input_size,
             node_features=cell.node_input_size is not None,
             leaf=leaf,
             number_activation=number_activation,
@@ -101,7 +108,7 @@ class TreeLayer(RecordedOptions, TreeNetwork, without=("new_cell", "new_down", "
             direction=direction,
             engine=engine,
         )
-        if cell.reads_labels and cell.input_size is not None:
+        if cell.reads_labels and input_size is not None:
             assert vocabulary is not None
             self.node_features = False
             self.leaves = LeafEncoder(vocabulary, cell.hidden_size, leaf, number_activation, functions=True)

@@ -26,7 +26,7 @@ class ChildSumTreeLSTMCell(SplitTreeCell):
     def __init__(self, sets: SetsOfAnyArity, options: CellOptions) -> None:
         super().__init__(sets, options)
         size = self.hidden_size
-        self._gates_inputs = size, self.input_size or 0, size if self.reads_labels else 0
+        self._gates_inputs = size, self.input_size or 0, (self.node_input_size or 0) if self.reads_labels else 0
         self.gates_map = StackedLinear(sets.count, self._gates_inputs, 3 * size)
         self.forget_map = StackedLinear(sets.count, (size, self.node_input_size or 0), size)
 
@@ -93,12 +93,13 @@ class ChildSumTreeLSTM(TreeLayer, without=("arities", "max_arity")):
 
     Args:
         hidden_size: width of ``h`` and ``c``.
-        vocabulary: the labels. Without ``input_size``, leaves are embeddings of their labels, with ``c = 0``, and ``x``
-            of an inner node is the embedding of its label. If all inner nodes have the same label, they have no ``x``.
+        vocabulary: the labels. Without ``input_size`` and ``embedding_size``, leaves are embeddings of their labels,
+            with ``c = 0``. ``x`` of an inner node is the embedding of its label; if all inner nodes have one label,
+            they have no ``x``.
         input_size: width of the features, which are ``x`` instead; leaves then run the cell with ``h~ = 0``.
         shared_kinds: all nodes share one set of parameters, as in the paper; otherwise each kind has its own.
         dropout: dropout probability of ``u`` at inner nodes.
-        node_features, leaf, number_activation, engine: see :class:`TreeLayer`.
+        embedding_size, node_features, leaf, number_activation, engine: see :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.

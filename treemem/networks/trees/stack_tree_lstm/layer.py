@@ -90,7 +90,8 @@ class StackTreeLSTM(TreeLayer):
         queue: push at the far end.
         input_size: width of the features; leaves then run the cell without children, on an empty stack.
         dropout: dropout probability of ``u`` at inner nodes.
-        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
+        embedding_size, node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see
+            :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or options that are unknown or contradict each other.

@@ -68,7 +68,7 @@ class StackTreeRNNCell(SplitTreeCell):
             self.memory_maps[str(arity)] = StackedLinear(count, (hidden_size if reads_own else width,), hidden_size)
             self.control_maps[str(arity)] = StackedLinear(stacks, (width + extra,), hidden_size + actions)
             self.row_maps[str(arity)] = StackedLinear(stacks, (width,), actions * hidden_size)
-        inputs = options.input_size
+        inputs = self.input_size
         self.leaf_map = None if inputs is None else StackedLinear(1, (inputs,), hidden_size)
 
     def products(self, arity: int) -> tuple[Product, ...]:
@@ -184,7 +184,8 @@ class StackTreeRNN(TreeLayer):
             published code); ``"after_map"``: zeros (the paper's eq. 9).
         input_size: width of the features; leaves then have ``h = f(W x + b)``.
         dropout: dropout probability of ``h`` at inner nodes.
-        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
+        embedding_size, node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see
+            :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.

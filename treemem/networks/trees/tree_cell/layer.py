@@ -106,7 +106,8 @@ class TreeCell(TreeLayer):
         dropout: dropout probability of the inputs of ``W_1`` and ``W_2`` (the authors' ``dropout``).
         leaf_dropout: dropout probability of a leaf's ``e`` (the authors' ``dropouti`` for logic and list operations;
             their code for sentiment drops the same entries in all leaves of a tree).
-        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
+        embedding_size, node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see
+            :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.

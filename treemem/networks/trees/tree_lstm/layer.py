@@ -56,15 +56,18 @@ class TreeLSTM(TreeLayer):
 
     Args:
         hidden_size: width of ``h`` and ``c``.
-        vocabulary: the labels and kinds. Without ``input_size``, leaves are embeddings of their labels, with ``c = 0``.
+        vocabulary: the labels and kinds. Without ``input_size`` and ``embedding_size``, leaves are embeddings of their
+            labels, with ``c = 0``.
         input_size: width of the features; if given, a leaf computes the cell from its features alone, ``c = i * u``.
+        embedding_size: width of the vectors of labels, which are read as features of leaves are.
         dropout: dropout probability of ``u`` at inner nodes.
         direction: see :class:`TreeNetwork`. The downward step is an LSTM step from the parent:
             ``i, f, o = sigmoid(W x + U_p h_parent + b)``, ``u = tanh(W_u x + U_pu h_parent + b_u)``,
             ``c = i * u + f * c_parent`` and ``h = o * tanh(c)``, where ``x`` is the node's upward ``h`` and ``p`` its
             position among its siblings. A root has ``h_parent = c_parent = 0``. The code of Teng and Zhang 2017 has
             this step with peepholes, and with the vector of a head word as ``x``.
-        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
+        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see
+            :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.

@@ -49,7 +49,8 @@ class TreeRNN(TreeLayer):
         dropout: dropout probability of ``h`` at inner nodes.
         direction: see :class:`TreeNetwork`. The downward step is ``h = f(W x + U_p h_parent + b)``, where ``x`` is the
             node's upward ``h`` and ``p`` its position among its siblings.
-        node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see :class:`TreeLayer`.
+        embedding_size, node_features, arities, shared_kinds, leaf, number_activation, max_arity, engine: see
+            :class:`TreeLayer`.
 
     Raises:
         RecipeError: neither vocabulary nor ``input_size``, or an unknown option.
