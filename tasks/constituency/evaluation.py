@@ -68,15 +68,28 @@ def evaluate_trees(
         VocabularyError: a word that the model does not know, if its vocabulary has no unknown word.
     """
     sentences = [[leaf.label for leaf in tree.leaves()] for tree in gold]
-    encoder: Any = _inducing_encoder(model)
-    by_name: dict[str, dict[str, Any]] = {"induced": {}}
-    if hasattr(encoder, "stack"):
-        layers = range(len(encoder.stack.layer_sizes))
-        by_name = {f"layer {layer + 1}": {"layer": layer, "gate": gate} for layer in layers}
-    scores = [score_trees(gold, induce_trees(model, sentences, **options), name) for name, options in by_name.items()]
+    ways = ways_to_induce(model, gate)
+    scores = [score_trees(gold, induce_trees(model, sentences, **options), name) for name, options in ways.items()]
     for branching, name in zip(BASELINES, BASELINE_NAMES, strict=True):
         scores.append(score_trees(gold, baseline_trees(sentences, branching, seed=seed), name))
     return scores
+
+
+def ways_to_induce(model: Model, gate: Literal["forget", "input"] = "forget") -> dict[str, dict[str, Any]]:
+    """Return the options of :func:`induce_trees` by name: ``"layer 1"`` and so on, or ``"induced"`` without layers.
+
+    Args:
+        model: one that induces trees.
+        gate: of ON-LSTM layers, whose distances; see :meth:`treemem.nn.LanguageModel.induced_trees`.
+
+    Raises:
+        RecipeError: the model induces no trees.
+    """
+    encoder = _inducing_encoder(model)
+    if not hasattr(encoder, "stack"):
+        return {"induced": {}}
+    layers = range(len(encoder.stack.layer_sizes))
+    return {f"layer {layer + 1}": {"layer": layer, "gate": gate} for layer in layers}
 
 
 def _inducing_encoder(model: Model) -> Any:

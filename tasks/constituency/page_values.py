@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from treemem.explore.tables import markdown_table
-from treemem.runs.page_tables import percent
+from treemem.runs.page_tables import percent, seed_of_record
 from treemem.tasks.constituency.evaluation import BASELINE_NAMES
 from treemem.tasks.constituency.published import HEAD, LABELS
+from treemem.trees.formats.brackets import parse_brackets
+from treemem.trees.tree import Tree
 
 _Records = Sequence[Mapping[str, Any]]
 
@@ -44,6 +46,19 @@ def parser_table(of_short: _Records, of_all: _Records) -> str:
         recall = [[score["recall"][label] for score in scores if label in score["recall"]] for label in LABELS]
         rows.append([name, *cells, depth, *map(percent, recall)])
     return markdown_table(rows)
+
+
+def trees_of_examples(records: _Records) -> dict[str, list[Tree]]:
+    """Return the trees of the example sentences by what made them, from records of one network.
+
+    Args:
+        records: of :func:`~treemem.tasks.constituency.study.example_records`.
+    """
+    return {
+        f"seed {seed_of_record(record)}" + (f", {name}" if name != "induced" else ""): [*map(parse_brackets, texts)]
+        for record in records
+        for name, texts in record["trees"].items()
+    }
 
 
 def scores_by_trees(records: _Records) -> dict[str, list[Mapping[str, Any]]]:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from treemem.model import Model
 from treemem.runs.study_file_run import StudyResults
-from treemem.tasks.constituency.evaluation import evaluate_trees, induce_trees, score_trees, with_words
+from treemem.tasks.constituency.evaluation import (
+    evaluate_trees,
+    induce_trees,
+    score_trees,
+    ways_to_induce,
+    with_words,
+)
 from treemem.tasks.constituency.gold import no_longer
 from treemem.tasks.measured_models import unmeasured_models
+from treemem.trees.formats.brackets import format_brackets
+from treemem.trees.formats.penn import read_penn_trees
 from treemem.trees.formats.record_reader import SPLITS
+from treemem.trees.tree import Tree
 
 
 def tree_records(
@@ -33,6 +43,27 @@ def tree_records(
         gold = no_longer(list(forest[forest.tree_data["split"] == SPLITS[2]]), longest)
         scores = evaluate_trees(model, gold) if getattr(model.encoder, "can_induce_trees", False) else []
         yield {**first, "scores": [dataclasses.asdict(score) for score in scores]}
+
+
+def example_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield a record for each run that induces trees; see :mod:`treemem.tasks.measured_models`.
+
+    ``trees`` has the induced trees of the sentences of :func:`example_sentences` in brackets, by layer if there are
+    layers.
+    """
+    sentences = [[leaf.label for leaf in tree.leaves()] for tree in example_sentences()]
+    for _, model, first in unmeasured_models(done, before):
+        if getattr(model.encoder, "can_induce_trees", False):
+            trees = {
+                name: [format_brackets(tree) for tree in induce_trees(model, sentences, **options)]
+                for name, options in ways_to_induce(model).items()
+            }
+            yield {**first, "trees": trees}
+
+
+def example_sentences() -> list[Tree]:
+    """Return our own English sentences with trees in the manner of the Penn Treebank."""
+    return read_penn_trees(Path(__file__).with_name("sentences.mrg"))
 
 
 def control_records(done: StudyResults, before: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -90,6 +90,15 @@ def test_sentences_can_be_chosen_and_wrong_predictions_show() -> None:
     assert "1 of 5 sentences were chosen." in " ".join(page.text)
 
 
+def test_runs_that_predict_nothing_have_trees_without_verdicts() -> None:
+    runs = {"layer 1": RunTrees(LEFT), "layer 2": RunTrees(RIGHT)}
+    page = Page(tree_page(GOLD, runs, sentences=[0]))
+    assert {"layer 1", "layer 2"} <= {*page.text}
+    assert not {"correct", "wrong"} & {*" ".join(page.text).replace(":", " ").split()}
+    with pytest.raises(RecipeError, match=r"layer 2 has no predictions; name the sentences to show \(sentences=\)"):
+        differing_sentences({"seed 0": RUNS["seed 0"], "layer 2": runs["layer 2"]})
+
+
 MARKUP = ["<script>alert(1)</script>", '"><img src=x onerror=y>', "&amp;", "'", "]]>", "<!--"]
 AWKWARD = [*MARKUP, "", " ", "\x00", "\ud800", "\u202eabc"]
 

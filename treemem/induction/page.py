@@ -24,11 +24,12 @@ class RunTrees:
 
     Attributes:
         trees: of each sentence.
-        correct: whether the prediction for each sentence was correct; for a pair of sentences, that of the pair.
+        correct: whether the prediction for each sentence was correct; for a pair of sentences, that of the pair. None:
+            the run predicts nothing.
     """
 
     trees: Sequence[Tree]
-    correct: Sequence[bool]
+    correct: Sequence[bool] | None = None
 
 
 def differing_sentences(runs: Mapping[str, RunTrees]) -> list[int]:
@@ -37,7 +38,7 @@ def differing_sentences(runs: Mapping[str, RunTrees]) -> list[int]:
     A sentence that occurs again with the same trees counts once.
 
     Raises:
-        RecipeError: fewer than two runs, or runs of different numbers of sentences.
+        RecipeError: fewer than two runs, runs of different numbers of sentences, or a run without predictions.
 
     Example:
         >>> from treemem.trees.formats.brackets import parse_brackets
@@ -49,9 +50,13 @@ def differing_sentences(runs: Mapping[str, RunTrees]) -> list[int]:
     if len(runs) < 2:
         raise RecipeError(f"trees differ between at least two runs; there are {len(runs)}")
     _check_lengths(runs, len(next(iter(runs.values())).trees))
+    correct = [run.correct for run in runs.values() if run.correct is not None]
+    if len(correct) < len(runs):
+        name = next(name for name, run in runs.items() if run.correct is None)
+        raise RecipeError(f"{name} has no predictions; name the sentences to show (sentences=)")
     chosen, seen = [], set()
     for sentence, trees in enumerate(zip(*(run.trees for run in runs.values()), strict=True)):
-        if len(set(trees)) > 1 and all(run.correct[sentence] for run in runs.values()) and trees not in seen:
+        if len(set(trees)) > 1 and all(of_run[sentence] for of_run in correct) and trees not in seen:
             seen.add(trees)
             chosen.append(sentence)
     return chosen
@@ -126,7 +131,7 @@ def _section(number: int, gold: Tree, runs: Mapping[str, RunTrees]) -> dict[str,
         same = ", the gold tree" if set(tree_spans(tree)) == spans else ""
         trees.append(
             {
-                "runs": [{"name": printable(name), "is_correct": runs[name].correct[number]} for name in names],
+                "runs": [{"name": printable(name), "verdict": _verdict(runs[name], number)} for name in names],
                 "caption": f"F1 {100 * sentence_f1(gold, tree):.1f} %{same}",
                 "picture": tree_svg(tree, spans),
                 "text": format_brackets(tree),
@@ -134,6 +139,12 @@ def _section(number: int, gold: Tree, runs: Mapping[str, RunTrees]) -> dict[str,
         )
     words = " ".join(shown_word(leaf.label) for leaf in gold.leaves())
     return {"number": number, "words": words, "trees": trees}
+
+
+def _verdict(run: RunTrees, sentence: int) -> str | None:
+    if run.correct is None:
+        return None
+    return "correct" if run.correct[sentence] else "wrong"
 
 
 def _check(gold: Sequence[Tree], runs: Mapping[str, RunTrees], sentences: Sequence[int] | None) -> None:
@@ -153,6 +164,7 @@ def _check(gold: Sequence[Tree], runs: Mapping[str, RunTrees], sentences: Sequen
 
 def _check_lengths(runs: Mapping[str, RunTrees], num_sentences: int) -> None:
     for name, run in runs.items():
-        if not len(run.trees) == len(run.correct) == num_sentences:
-            counts = f"{len(run.trees)} trees and {len(run.correct)} predictions"
+        predictions = num_sentences if run.correct is None else len(run.correct)
+        if not len(run.trees) == predictions == num_sentences:
+            counts = f"{len(run.trees)} trees and {predictions} predictions"
             raise RecipeError(f"{name} has {counts}; give {num_sentences} of each")

@@ -19,12 +19,14 @@ from treemem.explore.plots import (
     plot_memory_run,
     plot_training,
 )
+from treemem.induction import RunTrees, write_tree_page
 from treemem.metrics.score import PublishedFigure, Score
 from treemem.records import check_writable, locked, write_text
 from treemem.runs import page_tables
 from treemem.runs.page_tables import Records, seed_of_record, tree_page_name
 from treemem.runs.study_file import StudyFolder
 from treemem.runs.study_records import read_study
+from treemem.trees.tree import Tree
 
 _BLOCK = "readme.md.j2"  # of the part of the README that follows records
 
@@ -142,6 +144,13 @@ class _Page:
         """Return the records of induced trees that belong to these runs' weights."""
         weights = {name: {f"seed {seed_of_record(run)}": run["weights"] for run in runs} for name, runs in rows.items()}
         return [record for record in self.records(measurement) if record["weights"] == weights.get(record["network"])]
+
+    def example_page(self, suffix: str, gold: Sequence[Tree], trees: Mapping[str, Sequence[Tree]], title: str) -> str:
+        """Draw the trees of some sentences on a page: the gold trees and those of each run. Return the file name."""
+        place = self._page.with_name(f"{self._page.stem}_{suffix}.html")
+        runs = {name: RunTrees(of_run) for name, of_run in trees.items()}
+        write_tree_page(place, gold, runs, title=title, sentences=range(len(gold)), most=len(gold), overwrite=True)
+        return place.name
 
     def tree_pages(self, study: str, trees: Records) -> str:
         """Return links to the existing pages of trees of a study."""

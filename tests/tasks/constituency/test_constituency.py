@@ -25,6 +25,8 @@ from treemem.tasks.constituency import evaluate_trees, induce_trees, score_trees
 from treemem.tasks.constituency.__main__ import main
 from treemem.tasks.constituency.evaluation import TreeScore, with_words
 from treemem.tasks.constituency.gold import gold_trees
+from treemem.tasks.constituency.page_values import trees_of_examples
+from treemem.tasks.constituency.study import example_sentences
 from treemem.tasks.language_modeling import LanguageModeling
 from treemem.tasks.sentiment import Sentiment
 from treemem.trees import parse_brackets
@@ -253,17 +255,23 @@ def test_the_study_of_a_treebank_measures_each_layer_once_and_has_a_page_of_them
         network_options={"chunk_size": 2},
         seeds=[1],
         training={"epochs": 1, "batch_size": 2},
-        task_options={"path": "{data}", "treebank": True, "words": 8000},
+        task_options={"path": "{data}", "treebank": True, "words": 7},
     )
     places = StudyPlaces(tmp_path / "runs", tmp_path / "results", tmp_path / "constituency.md", treebank)
     run_study_file(smaller, places, only=["sst/ON-LSTM/seed-1"])
     assert not read_study(tmp_path / "results" / "sst-trees.jsonl")
     function = {"function": "treemem.tasks.constituency.study:tree_records"}
-    by_run = {"sst-short": {**function, "longest": 4, "by_run": True}}
+    of_examples = {"function": "treemem.tasks.constituency.study:example_records", "by_run": True}
+    by_run = {"sst-short": {**function, "longest": 4, "by_run": True}, "english-examples": of_examples}
     with_short = dataclasses.replace(smaller, measurements={**smaller.measurements, **by_run})
     run_study_file(with_short, places, only=["sst/ON-LSTM/seed-1"])
     (short,) = read_study(tmp_path / "results" / "sst-short.jsonl")
     assert short["scores"][0]["sentences"] == 1
+    (examples,) = read_study(tmp_path / "results" / "english-examples.jsonl")
+    model = treemem.load(next(tmp_path.glob(f"runs/**/{examples['run']}")))
+    words = [[leaf.label for leaf in tree.leaves()] for tree in example_sentences()]
+    assert list(examples["trees"]) == ["layer 1", "layer 2", "layer 3"]
+    assert trees_of_examples([examples])["seed 1, layer 2"] == induce_trees(model, words, layer=1)
     run_study_file(smaller, places)
     measured = read_study(tmp_path / "results" / "sst-trees.jsonl")
     assert [(each["row"], bool(each["scores"])) for each in measured] == [("ON-LSTM", True), ("LSTM", False)]
@@ -273,6 +281,14 @@ def test_the_study_of_a_treebank_measures_each_layer_once_and_has_a_page_of_them
     assert all(rows.count(f"ON-LSTM, layer {layer}") == 1 for layer in (1, 2, 3))
     assert rows.count("right-branching") == 1
     assert "The trees of the 2 test sentences" in page
+    english = tmp_path / "english"
+    english.mkdir()
+    for name in ("sst", "sst-trees", "english-examples"):
+        records = (places.results / f"{name}.jsonl").read_text().replace('"budget": null', '"budget": 5400')
+        (english / f"{name.replace('sst', 'english')}.jsonl").write_text(records)
+    write_page(StudyFolder.find("language_modeling/english"), english, tmp_path / "language.md")
+    assert "[ON-LSTM](language_on-lstm.html)." in (tmp_path / "language.md").read_text()
+    assert (tmp_path / "language_on-lstm.html").read_text().count("<section>") == len(words)
     for run in tmp_path.glob("runs/**/seed-1"):
         shutil.rmtree(run)
     run_study_file(smaller, places)
