@@ -73,6 +73,7 @@ class Table(NamedTuple):
         split: of each row; None if the table has no such column.
         rows: the line of each row in its file, its index in a DataFrame, or its number from 1.
         where: what ``rows`` counts: ``"row"``, or ``"FILE, line"``.
+        others: other columns that a task reads, by their names, such as one of weights; None for a missing value.
     """
 
     forest: Forest
@@ -80,6 +81,7 @@ class Table(NamedTuple):
     split: NDArray[Any] | None
     rows: list[Any]
     where: str
+    others: Mapping[str, list[Any]]
 
     def place(self, number: int) -> str:
         """Return where the row of this number, from 0, is."""
@@ -109,13 +111,12 @@ class Table(NamedTuple):
             )
         return distinct
 
-    def numbers(self, column: int, name: str) -> NDArray[np.float64]:
-        """Return the numbers of a target column, float64 ``[rows]``; NaN for a missing one.
+    def numbers(self, values: Sequence[Any], name: str) -> NDArray[np.float64]:
+        """Return the numbers of a column, float64 ``[rows]``; NaN for a missing one.
 
         Raises:
             RecipeError: a value that is no finite number.
         """
-        values = self.targets[column]
         numbers = np.full(len(values), np.nan)
         for number, value in enumerate(values):
             if value is None or is_mark(value, among_numbers=True):
@@ -215,10 +216,36 @@ class TableRecords(RecordReader):
         return as_tree(example, number=self.number)
 
 
+def other_columns(**names: Any) -> tuple[str, ...]:
+    """Return the names of further columns that options name; None names none.
+
+    Raises:
+        RecipeError: an option is no name.
+    """
+    for option, name in names.items():
+        if name is not None and not isinstance(name, str):
+            raise RecipeError(f"{option} is the name of a column, not {shown(name)}; add the values to the table")
+    return tuple(name for name in names.values() if name is not None)
+
+
 def read_table(
-    source: Any, reader: TableRecords, target: Sequence[str], format: str | None = None, *, for_training: bool = False
+    source: Any,
+    reader: TableRecords,
+    target: Sequence[str],
+    format: str | None = None,
+    *,
+    others: Sequence[str] = (),
+    for_training: bool = False,
 ) -> Table:
     """Return the rows of a file, whose format its name tells by default, of a DataFrame, or of mappings.
+
+    Args:
+        source: the table.
+        reader: of its trees.
+        target: the columns to predict.
+        format: of a file.
+        others: further columns to read; only a table for training must have them.
+        for_training: whether the column of trees as a whole is checked, too.
 
     Raises:
         RecipeError: the file does not exist, there is no row, or a column is missing; for training, the column of trees
@@ -246,10 +273,12 @@ def read_table(
         rows = enumerate(source, start=1)
     trees: list[list[Node]] = []
     splits: list[str] = []
-    targets: list[list[Any]] = [[] for _ in target]
+    columns = (*target, *others)
+    cells: list[list[Any]] = [[] for _ in columns]
+    needed = (reader.tree, *(columns if for_training else target))
     lines: list[Any] = []
     for line, fields in rows:
-        for column in (reader.tree, *target):
+        for column in needed:
             if not isinstance(fields, Mapping):
                 raise RecipeError(f"{where} {line}: a row is a dictionary of its fields, not {shown(fields)}")
             if column not in fields and not trees:
@@ -261,7 +290,7 @@ def read_table(
             raise (error.at(line, os.fspath(source)) if is_file else in_row(line, error)) from error
         except GraphError as error:
             raise GraphError(f"{where} {line}: {error}") from error
-        for column, values in zip(target, targets, strict=True):
+        for column, values in zip(columns, cells, strict=True):
             values.append(plain_cell(fields.get(column)))
         lines.append(line)
     if not trees:
@@ -272,8 +301,13 @@ def read_table(
             reader.texts.check_column(forest)
         except RecipeError as error:
             raise RecipeError(f"{name}column {reader.tree!r}: {error}") from error
-    targets = [typed_column(values, is_plain_text) for values in targets]
-    return Table(forest, targets, np.array(splits) if any(splits) else None, lines, where)
+    targets = [typed_column(values, is_plain_text) for values in cells[: len(target)]]
+    read = {
+        name: values
+        for name, values in zip(others, cells[len(target) :], strict=True)
+        if for_training or any(value is not None for value in values)
+    }
+    return Table(forest, targets, np.array(splits) if any(splits) else None, lines, where, read)
 
 
 def _rows_of_file(

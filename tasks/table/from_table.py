@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from treemem.errors import RecipeError, shown
-from treemem.tasks.table.data import Table, TableRecords, read_table
+from treemem.tasks.table.data import Table, TableRecords, other_columns, read_table
+from treemem.tasks.table.labels import TableLabels
 from treemem.tasks.table.nodes import TableNodes
-from treemem.tasks.table.task import TableClasses, TableLabels, TableRegression, TableTask
+from treemem.tasks.table.regression import TableRegression
+from treemem.tasks.table.task import TableClasses, TableTask
 
 _LIKE_NUMBER = re.compile(r"[-+\u2212]?[$\u20ac\u00a3]?\s?[0-9]+([,.\s'\u2019_][0-9]+)*\s?[%$\u20ac\u00a3]?")
 _logger = logging.getLogger(__name__)
@@ -47,7 +49,8 @@ def task_from_table(
         if not isinstance(name, str):
             raise RecipeError(f"a column has a text as its name, not {shown(name)}; rename it: frame.columns = [...]")
     reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"), target)
-    table = read_table(source, reader, target, for_training=True)
+    others = other_columns(weight=options.get("weight"))
+    table = read_table(source, reader, target, others=others, for_training=True)
     if kind is None:
         kind = _kind_of(table)
         _logger.info("%s read as %s; kind= names another kind", ", ".join(target), kind)
@@ -67,7 +70,7 @@ def _kind_of(table: Table) -> str:
     if any(_is_list(value) for value in targets[0]):
         return "nodes"
     try:
-        numbers = np.stack([table.numbers(column, "the target") for column in range(len(targets))])
+        numbers = np.stack([table.numbers(values, "the target") for values in targets])
     except RecipeError as error:
         cells = [value for values in targets for value in values if value is not None]
         if any(isinstance(value, float) or _has_decimals(value) for value in cells):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from treemem.data.examples import Examples, TaskData, split_numbers
+from treemem.data.examples import Examples, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError, shown
 from treemem.metrics.score import Monitor, Score, scores_by_group
@@ -19,8 +19,9 @@ from treemem.networks import NetworkConfig, every_network
 from treemem.nn import ClassifierHead
 from treemem.task import Answer, ModelOutput
 from treemem.tasks.table.cells import MISSING_WORDS, ClassName, class_numbers
-from treemem.tasks.table.data import Table, TableDataOptions, divided, read_table
+from treemem.tasks.table.data import Table
 from treemem.tasks.table.task import TableTask
+from treemem.tasks.table.weights import balanced_weights, of_classes
 from treemem.trees.forest import Forest
 
 _UNKNOWN = -1
@@ -78,31 +79,40 @@ class TableNodes(TableTask):
         in_order = (name for names in lists for name in names)
         return np.array(class_numbers(self.classes, in_order, lambda node: table.place(rows[node])), np.int64)
 
-    def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
-        table = self._rows()
-        forest = table.forest.with_data(
-            node_data={"label": self._targets(table)}, tree_data={"split": divided(table, options)}
+    def _with_targets(self, table: Table, split: Mapping[str, NDArray[Any]]) -> Forest:
+        return table.forest.with_data(
+            node_data={"label": self._targets(table)}, tree_data={**split, **self._row_weights(table)}
         )
-        card = f"{len(forest)} rows of {self.path or 'a table'}: {self.tree} -> {self.target[0]}\n"
-        return self._labelled(forest, card)
 
-    def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
-        """Return the labelled examples of another table with the same columns."""
-        table = read_table(source, self.reader, self.target, format)
-        split = {} if table.split is None else {"split": table.split}
-        return table.forest.with_data(node_data={"label": self._targets(table)}, tree_data=split)
+    @property
+    def _weighted_names(self) -> tuple[ClassName, ...]:
+        return self.classes
+
+    def _balanced_weights(self, table: Table) -> NDArray[np.float64]:
+        of_rows = np.split(self._targets(table), table.forest.begin[1:-1])
+        is_used = self._training_rows(table, np.arange(len(of_rows))).tolist()
+        return balanced_weights(np.concatenate([of_rows[row] for row in is_used]), len(self.classes))
+
+    def _target_weights(self, data: Forest, target: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weights of the nodes, 0 where the class is not known."""
+        of_nodes = np.repeat(weights, np.diff(data.begin)) * of_classes(self.class_weight, target)
+        return np.where(target >= 0, of_nodes, 0)
 
     def examples(self, data: Forest) -> Examples:
         target = data.node_data.get("label", np.full(data.num_nodes, _UNKNOWN))
         known = np.maximum.reduceat(target >= 0, data.begin[:-1]) if len(data) else np.zeros(0, bool)
         group, split = self.groups(data, data.tree_data).group, split_numbers(data.tree_data.get("split"))
-        return Examples(data, 1, {"label": target}, group, known, split, node_targets=frozenset({"label"}))
+        targets = {"label": target, **self._weights(data, target)}
+        return Examples(data, 1, targets, group, known, split, node_targets=frozenset(targets))
 
     def head(self, hidden_size: int) -> nn.Module:
         return ClassifierHead(hidden_size, len(self.classes), nodes="every")
 
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
-        label = targets["label"]
+        label, weight = targets["label"], self._loss_weight(targets)
+        if weight is not None:
+            losses = functional.cross_entropy(outputs, label, ignore_index=_UNKNOWN, reduction="none")
+            return SumCount.of_losses(losses, weight)
         total = functional.cross_entropy(outputs, label, ignore_index=_UNKNOWN, reduction="sum")
         return SumCount(total, (label != _UNKNOWN).sum())
 

@@ -1,4 +1,4 @@
-"""Classes, numbers or several labels for the trees of a table."""
+"""Tasks of tables, and a class for each tree of a table."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
 from treemem.data.sum_count import SumCount
-from treemem.errors import RecipeError, quoted
-from treemem.metrics.score import LOSS, Monitor, Score, scores_by_group
+from treemem.errors import RecipeError, quoted, shown
+from treemem.metrics.score import LOSS, Monitor
 from treemem.networks import NetworkConfig, every_network
-from treemem.nn import ClassifierHead, RegressionHead
-from treemem.task import Answer, ClassificationTask, Task
+from treemem.task import ClassificationTask, Task
 from treemem.tasks.table.cells import ClassName, class_numbers
-from treemem.tasks.table.data import Table, TableDataOptions, TableRecords, TextForm, divided, read_table
+from treemem.tasks.table.data import (
+    Table,
+    TableDataOptions,
+    TableRecords,
+    TextForm,
+    divided,
+    other_columns,
+    read_table,
+)
+from treemem.tasks.table.weights import WEIGHT, balanced_weights, class_weights, of_classes, row_weights
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
@@ -31,9 +39,6 @@ UNBALANCED = 0.8
 """The share of the most frequent class from which on the loss chooses the best epoch."""
 
 _logger = logging.getLogger(__name__)
-
-_MOST_RELATIVE_OFFSET = 1e5
-"""How many times as large as its deviation the mean of a target may be: float32 has seven digits."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,10 @@ class TableTask(Task):
         classes: names of the classes, in order; by default those of the table.
         mean, scale: mean and scale of each target of a regression; by default those of the rows that the table has for
             training, or of all rows if it has no column ``split``.
+        weight: the column with the weight of each row in the loss, a number of 0 or more; None: all weigh the same.
+        class_weight: the weight of each class in the loss: ``"balanced"`` (all classes weigh the same together, as in
+            scikit-learn), a number for each class by its name (1 for the others), or a number for each in order. Of
+            labels, the weight of the ones of each column. A row weighs its own weight times that of its class.
         table: the rows, if they are not in a file: a DataFrame or a list of dictionaries.
     """
 
@@ -80,6 +89,8 @@ class TableTask(Task):
     classes: tuple[ClassName, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+    weight: str | None = None
+    class_weight: str | Mapping[Any, float] | tuple[float, ...] | None = None
     table: Any = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -88,12 +99,38 @@ class TableTask(Task):
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         source = self.path if self.table is None else self.table
         if source is not None and not isinstance(source, Table):
-            object.__setattr__(self, "table", read_table(source, self.reader, self.target, for_training=True))
+            table = read_table(source, self.reader, self.target, others=self._other_columns, for_training=True)
+            object.__setattr__(self, "table", table)
         if self.table is not None:
             self._describe(self.table)
+        if self.class_weight is not None:
+            names = self._weighted_names
+            balanced = None if self.table is None else self._balanced_weights(self.table)
+            object.__setattr__(self, "class_weight", class_weights(self.class_weight, names, balanced))
 
     def _describe(self, table: Table) -> None:
         """Set the options that the table decides."""
+
+    @property
+    def _other_columns(self) -> tuple[str, ...]:
+        return other_columns(weight=self.weight)
+
+    @property
+    def _weighted_names(self) -> tuple[Any, ...]:
+        """The names of what ``class_weight`` weighs.
+
+        Raises:
+            RecipeError: nothing.
+        """
+        raise RecipeError(f"class_weight is for classes and labels, and {self.name} has none; weight= weighs rows")
+
+    def _balanced_weights(self, table: Table) -> NDArray[np.float64]:
+        """Return the weights of ``"balanced"``: those of the training rows, as for ``mean`` and ``scale``."""
+        raise NotImplementedError
+
+    def _training_rows(self, table: Table, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of the rows that the table has for training, or of all rows without a column ``split``."""
+        return values if table.split is None else values[table.split == "train"]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -125,10 +162,9 @@ class TableTask(Task):
 
     def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
         table = self._rows()
-        tree_data = {"label": self._targets(table), "split": divided(table, options)}
         columns = ", ".join(self.target)
         card = f"{len(table.forest)} rows of {self.path or 'a table'}: {self.tree} -> {columns}\n"
-        return self._labelled(table.forest.with_data(tree_data=tree_data), card)
+        return self._labelled(self._with_targets(table, {"split": divided(table, options)}), card)
 
     def _labelled(self, data: Forest, card: str) -> TaskData:
         """Return the rows with a target.
@@ -145,23 +181,72 @@ class TableTask(Task):
 
     def validation_record(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Return the mean loss."""
-        return {"validation_loss": float(self.loss(kept, {"label": torch.from_numpy(targets["label"])}).mean)}
+        tensors = {name: torch.from_numpy(array) for name, array in targets.items()}
+        return {"validation_loss": float(self.loss(kept, tensors).mean)}
 
     def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
-        """Return the labelled examples of another table with the same columns."""
-        table = read_table(source, self.reader, self.target, format)
-        split = {} if table.split is None else {"split": table.split}
-        return table.forest.with_data(tree_data={"label": self._targets(table), **split})
+        """Return the labelled examples of another table with the same columns; that of weights may be missing."""
+        table = read_table(source, self.reader, self.target, format, others=self._other_columns)
+        return self._with_targets(table, {} if table.split is None else {"split": table.split})
+
+    def _with_targets(self, table: Table, split: Mapping[str, NDArray[Any]]) -> Forest:
+        """Return the trees of a table with their targets, splits and weights."""
+        return table.forest.with_data(tree_data={"label": self._targets(table), **split, **self._row_weights(table)})
 
     def _targets(self, table: Table) -> NDArray[Any]:
         """Return the targets as the loss reads them, ``[rows]`` or ``[rows, targets]``; -1 or NaN if not known."""
-        return np.stack([table.numbers(column, name) for column, name in enumerate(self.target)], axis=1)
+        columns = zip(table.targets, self.target, strict=True)
+        return np.stack([table.numbers(values, name) for values, name in columns], axis=1)
+
+    def _row_weights(self, table: Table) -> dict[str, NDArray[np.float64]]:
+        """Return the weights of the rows by their name, if the table has some.
+
+        Raises:
+            RecipeError: a weight that is no number of 0 or more.
+        """
+        if self.weight is None or self.weight not in table.others:
+            return {}
+        weights = table.numbers(table.others[self.weight], f"the weight {self.weight!r}")
+        for row in np.flatnonzero(~(weights >= 0)).tolist():
+            cell = table.others[self.weight][row]
+            problem = "is missing" if cell is None else f"must be 0 or more, not {shown(cell)}"
+            raise RecipeError(f"{table.place(row)}: the weight {self.weight!r} {problem}")
+        return {WEIGHT: weights}
 
     def examples(self, data: Forest) -> Examples:
         target = self._checked_targets(data)
         known = target >= 0 if target.ndim == 1 else ~np.isnan(target).any(1)
-        group = self.groups(data, data.tree_data).group
-        return Examples(data, 1, {"label": target}, group, known, split_numbers(data.tree_data.get("split")))
+        group, split = self.groups(data, data.tree_data).group, split_numbers(data.tree_data.get("split"))
+        return Examples(data, 1, {"label": target, **self._weights(data, target)}, group, known, split)
+
+    def _weights(self, data: Forest, target: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
+        """Return the weights of the targets in the loss by their name, if they have some.
+
+        Raises:
+            RecipeError: a weight that is no number of 0 or more.
+        """
+        of_rows = data.tree_data.get(WEIGHT)
+        if of_rows is None and self.class_weight is None:
+            return {}
+        weights = np.ones(len(data)) if of_rows is None else row_weights(of_rows, len(data))
+        return {WEIGHT: self._target_weights(data, target, weights)}
+
+    def _target_weights(self, data: Forest, target: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weights of the targets, which are those of the rows times those of the classes."""
+        return weights
+
+    def _loss_weight(self, targets: Mapping[str, Tensor]) -> Tensor | None:
+        """Return the weights of a batch, None if all weigh the same.
+
+        Raises:
+            RecipeError: the task weighs rows, and the data have no weights.
+        """
+        if self.weight is not None and WEIGHT not in targets:
+            raise RecipeError(
+                f"the task weighs its rows by the column {self.weight!r}, and these data have no weights; take the "
+                'data of task.make_data, or give tree_data["weight"]'
+            )
+        return targets.get(WEIGHT)
 
     def _checked_targets(self, data: Forest) -> NDArray[Any]:
         """Return the targets of a forest; -1 or NaN if it has none.
@@ -200,6 +285,23 @@ class TableClasses(TableTask, ClassificationTask):
     def class_names(self) -> tuple[ClassName, ...]:
         return self.classes
 
+    @property
+    def _weighted_names(self) -> tuple[ClassName, ...]:
+        return self.classes
+
+    def _balanced_weights(self, table: Table) -> NDArray[np.float64]:
+        return balanced_weights(self._training_rows(table, self._targets(table)), len(self.classes))
+
+    def _target_weights(self, data: Forest, target: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        return weights * of_classes(self.class_weight, target)
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
+        """Return the cross-entropy, weighted if rows or classes have weights."""
+        weight = self._loss_weight(targets)
+        if weight is None:
+            return super().loss(outputs, targets)
+        return SumCount.of_losses(functional.cross_entropy(outputs, targets["label"], reduction="none"), weight)
+
     def _targets(self, table: Table) -> NDArray[Any]:
         return np.array(class_numbers(self.classes, table.targets[0], table.place), np.int64)
 
@@ -220,136 +322,3 @@ class TableClasses(TableTask, ClassificationTask):
     def _checked_targets(self, data: Forest) -> NDArray[Any]:
         meaning = f"numbers of the classes {quoted(self.classes)}, from 0, or -1 (unknown)"
         return label_numbers(data.tree_data.get("label"), len(data), len(self.classes), meaning)
-
-
-class TableRegression(TableTask):
-    """One or more numbers for each tree of a table; the loss is the mean squared error of standardised targets."""
-
-    name: ClassVar[str] = "table_regression"
-    monitor: ClassVar[Monitor] = Monitor("rmse", "min", percent=False)
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        return self.target
-
-    def _describe(self, table: Table) -> None:
-        numbers = self._targets(table)
-        numbers = numbers if table.split is None else numbers[table.split == "train"]
-        numbers = numbers[~np.isnan(numbers).any(1)]
-        if not len(numbers):
-            return
-        scale = numbers.std(0)
-        for name, middle, spread in zip(self.target, np.abs(numbers.mean(0)).tolist(), scale.tolist(), strict=True):
-            if middle > _MOST_RELATIVE_OFFSET * spread > 0:
-                raise RecipeError(
-                    f"the numbers of {name!r} are about {middle:g} and vary by {spread:g}, which float32 cannot tell "
-                    "apart; subtract a constant from the column"
-                )
-        for name, computed in (("mean", numbers.mean(0)), ("scale", np.where(scale > 0, scale, 1.0))):
-            if not getattr(self, name):
-                object.__setattr__(self, name, tuple(computed.tolist()))
-
-    def head(self, hidden_size: int) -> nn.Module:
-        return RegressionHead(hidden_size, len(self.target), mean=self.mean, scale=self.scale)
-
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
-        scale = torch.tensor(self.scale, dtype=outputs.dtype, device=outputs.device)
-        error = (outputs - targets["label"].to(outputs)) / scale
-        return SumCount(error.square().mean(1).sum(), float(len(outputs)))
-
-    def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Return RMSE, MAE and R^2 by group; means over the targets, and of several targets RMSE of each."""
-        predicted, right = kept.double().numpy(), targets["label"]
-
-        def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
-            error = predicted[chosen] - right[chosen]
-            rmse = np.sqrt(np.square(error).mean(0))
-            spread = right[chosen].var(0)
-            explained = 1 - np.square(error).mean(0) / np.where(spread > 0, spread, np.nan)
-            r2 = None if np.isnan(explained).any() else float(explained.mean())
-            by_target = {f"rmse {name}": float(value) for name, value in zip(self.target, rmse, strict=True)}
-            return {
-                "rmse": float(rmse.mean()),
-                "mae": float(np.abs(error).mean()),
-                "r2": r2,
-                **(by_target if len(by_target) > 1 else {}),
-            }
-
-        return scores_by_group(group, metrics)
-
-    def answers(
-        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
-    ) -> list[Answer]:
-        """Return the number, or the list of numbers, of each example."""
-        rows = kept.double().tolist()
-        is_number = kept.isfinite().all(1).tolist()
-        values = [row[0] if len(row) == 1 else row for row in rows]
-        return [Answer(value if good else None, None) for value, good in zip(values, is_number, strict=True)]
-
-    def known_answers(self, examples: Examples) -> list[Any]:
-        rows = examples.targets["label"].tolist()
-        values = [row[0] if len(row) == 1 else row for row in rows]
-        return [value if known else None for value, known in zip(values, examples.labelled.tolist(), strict=True)]
-
-    def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
-        """Return the numbers, ``[examples]``, or ``[examples, targets]`` of several."""
-        numbers = kept.double().numpy()
-        return numbers[:, 0] if numbers.shape[1] == 1 else numbers
-
-
-class TableLabels(TableTask):
-    """Any number of labels for each tree of a table: a yes or no in each of several columns."""
-
-    name: ClassVar[str] = "table_labels"
-    monitor: ClassVar[Monitor] = Monitor("f1")
-    has_threshold: ClassVar[bool] = True
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        return self.target
-
-    def _describe(self, table: Table) -> None:
-        numbers = self._targets(table)
-        if not np.isin(numbers[~np.isnan(numbers)], (0, 1)).all():
-            raise RecipeError(f"labels are 1 or 0 in each of the columns {quoted(self.target)}")
-
-    def head(self, hidden_size: int) -> nn.Module:
-        return ClassifierHead(hidden_size, len(self.target))
-
-    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
-        loss = functional.binary_cross_entropy_with_logits(outputs, targets["label"].to(outputs), reduction="none")
-        return SumCount(loss.mean(1).sum(), float(len(outputs)))
-
-    def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Return the mean F1 of the labels, the share of examples with all labels correct, and F1 of each label."""
-        predicted, right = (kept > 0).numpy(), targets["label"] > 0
-
-        def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
-            both = (predicted & right)[chosen].sum(0)
-            either = predicted[chosen].sum(0) + right[chosen].sum(0)
-            f1 = np.where(either > 0, 2 * both / np.maximum(either, 1), 1.0)
-            by_label = {f"f1 {name}": float(value) for name, value in zip(self.target, f1, strict=True)}
-            return {"f1": float(f1.mean()), "accuracy": float((predicted == right)[chosen].all(1).mean()), **by_label}
-
-        return scores_by_group(group, metrics)
-
-    def answers(
-        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
-    ) -> list[Answer]:
-        """Return the names of the labels whose probability is above the threshold."""
-        rows = self.predicted(kept, targets).tolist()
-        return [
-            Answer([name for name, chance in zip(self.target, row, strict=True) if chance > threshold], None)
-            for row in rows
-        ]
-
-    def known_answers(self, examples: Examples) -> list[Any]:
-        rows = zip(examples.targets["label"].tolist(), examples.labelled.tolist(), strict=True)
-        return [
-            [name for name, is_so in zip(self.target, row, strict=True) if is_so] if known else None
-            for row, known in rows
-        ]
-
-    def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
-        """Return the probability of each label, ``[examples, labels]``."""
-        return kept.double().sigmoid().numpy()

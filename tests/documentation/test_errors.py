@@ -23,6 +23,7 @@ from treemem.networks import NetworkConfig
 from treemem.nn import ONLSTM, EqualityHead, TreeLSTM, TreeNetwork
 from treemem.records import read_records
 from treemem.runs import TrainingOptions, fit, load_recipe
+from treemem.tasks.table import TableDataOptions, task_from_table
 from treemem.trees import parse_brackets, parse_equation
 from treemem.trees.formats.text_forms import TextReader
 
@@ -101,6 +102,11 @@ def of_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     on_cuda = dataclasses.replace(options, accelerator="cuda")
     yield message(lambda: fit(task, network, data, on_cuda, output="runs/cuda"))
+    table = [{"tree": "x", "class": "pos", "importance": 1}, {"tree": "y", "class": "neg", "importance": -1}]
+    columns = {"tree": "tree", "target": "class"}
+    weighted = task_from_table(table, **columns, weight="importance")
+    yield message(lambda: weighted.make_data(TableDataOptions()))
+    yield message(lambda: task_from_table(table, **columns, class_weight={"positive": 2}))
     yield message(lambda: treemem.load("runs/other"))
     shutil.copytree(max(Path("runs/mine/checkpoints").iterdir()), "torn")
     weights = Path("torn/model.safetensors")

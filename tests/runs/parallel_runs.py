@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from test_data_parallel import DROPOUT, NETWORK, OPTIONS, PONDERING, PRECISE, TOKENS, TOYS
+from test_data_parallel import DROPOUT, NETWORK, OPTIONS, PONDERING, PRECISE, TOKENS, TOYS, task_and_data
 from torch import nn
-from toy_task import MoreX, toy_data
 
 from treemem.checkpoint import RunFolder
 from treemem.cli import main
@@ -46,10 +45,13 @@ def replaced(owner: Any, name: str, value: Any) -> Any:
         setattr(owner, name, before)
 
 
-def run(folder: Path, name: str, *, count: int = TOYS, resume: bool = False, **changed: Any) -> dict[str, Any]:
+def run(
+    folder: Path, name: str, *, count: int = TOYS, resume: bool = False, weighted: bool = False, **changed: Any
+) -> dict[str, Any]:
     options = dataclasses.replace(OPTIONS, **{key: value for key, value in changed.items() if key != "network"})
     network = changed.get("network", NETWORK)
-    result = fit(MoreX(), network, toy_data(count), options, output=folder / name, resume=resume)
+    task, data = task_and_data(count, weighted=weighted)
+    result = fit(task, network, data, options, output=folder / name, resume=resume)
     return {
         "loss": [record["loss"] for record in result.records],
         "validation_loss": [record["validation_loss"] for record in result.records],
@@ -135,6 +137,7 @@ if __name__ == "__main__":
         "by nodes": run(own, "by nodes", batch_size=8, nodes_per_batch=20, sort_by_height=True, **PRECISE),
         "tokens": run(own, "tokens", network=TOKENS, sort_by_length=True, **PRECISE),
         "auxiliary loss": run(own, "auxiliary loss", network=PONDERING, auxiliary_losses={"ponder": 0.3}, **PRECISE),
+        "weights": run(own, "weights", weighted=True, **PRECISE),
         "taken over": run(own, "of_one_process", resume=True),
         "unbroken": run(own, "unbroken", network=DROPOUT),
         "broken": run(own, "broken", network=DROPOUT, resume=True),

@@ -18,11 +18,15 @@ from training_runs import last_state
 
 import treemem
 from treemem import data_parallel
+from treemem.data.examples import TaskData
 from treemem.data_parallel import Processes, ProcessLostError, joined_processes, launched_processes
 from treemem.errors import RecipeError
 from treemem.networks import NetworkConfig
 from treemem.runs import FitResult, TrainingOptions, fit, run_study
 from treemem.runs.training_loop import Trainer
+from treemem.task import Task
+from treemem.tasks.table import TableDataOptions, task_from_table
+from treemem.trees import Forest
 
 SCRIPT = Path(__file__).with_name("parallel_runs.py")
 TOYS = 60
@@ -54,10 +58,25 @@ def launch(*words: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
 
 
-def alone(output: Path, *, resume: bool = False, **changed: Any) -> FitResult:
+def task_and_data(count: int = TOYS, *, weighted: bool = False) -> tuple[Task, Forest | TaskData]:
+    """The toy task and its data; or, weighted, these as a table whose rows and classes have weights."""
+    if not weighted:
+        return MoreX(), toy_data(count)
+    forest = toy_data(count)
+    columns = zip(forest, forest.tree_data["label"], forest.tree_data["split"], strict=True)
+    rows = [
+        {"tree": str(tree), "more": int(label), "split": split, "size": 0.02 * tree.size}
+        for tree, label, split in columns
+    ]
+    task = task_from_table(rows, tree="tree", target="more", kind="classes", weight="size", class_weight="balanced")
+    return task, task.make_data(TableDataOptions())
+
+
+def alone(output: Path, *, resume: bool = False, weighted: bool = False, **changed: Any) -> FitResult:
     network = changed.pop("network", NETWORK)
     options = dataclasses.replace(OPTIONS, **changed)
-    return fit(MoreX(), network, toy_data(TOYS), options, output=output, resume=resume)
+    task, data = task_and_data(weighted=weighted)
+    return fit(task, network, data, options, output=output, resume=resume)
 
 
 def last_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -100,6 +119,7 @@ def seen(folder: Path) -> list[dict[str, Any]]:
         ("by nodes", {"batch_size": 8, "nodes_per_batch": 20, "sort_by_height": True, **PRECISE}, 1e-10),
         ("tokens", {"network": TOKENS, "sort_by_length": True, **PRECISE}, 1e-10),
         ("auxiliary loss", {"network": PONDERING, "auxiliary_losses": {"ponder": 0.3}, **PRECISE}, 1e-10),
+        ("weights", {"weighted": True, **PRECISE}, 1e-10),
         ("taken over", {}, 1e-5),
     ],
 )

@@ -26,8 +26,13 @@ class PolicyGradient(Learner):
         """Return the reward of each example, ``[examples]``.
 
         Raises:
-            RecipeError: a task without classes.
+            RecipeError: a task without classes, or weights of examples.
         """
+        if "weight" in targets:
+            raise RecipeError(
+                f"{self.model.network.network} learns its trees from rewards, which have no weights; choose another "
+                "network, or leave out weight and class_weight"
+            )
         if not isinstance(self.model.task, ClassificationTask):
             raise RecipeError(
                 f"{self.model.network.network} learns its trees from rewards and needs a task of classification, and "

@@ -17,15 +17,21 @@ from treemem.trees.vocabulary import Vocabulary, label_arity_pairs
 
 
 def split_examples(examples: Examples) -> tuple[Any, Any]:
-    """Return the numbers of the examples to train on and to validate with."""
+    """Return the numbers of the examples to train on and to validate with.
+
+    Raises:
+        RecipeError: there is no training example, an example has no label, or all of a part have the weight 0.
+    """
     if examples.split is None:
         train, validation = examples.part(None), examples.part(None)[:0]
     else:
         train, validation = examples.part("train"), examples.part("validation")
     if not len(train):
         raise RecipeError("there is no example to train on")
-    for part in (train, validation):
+    for part, purpose in ((train, "training"), (validation, "validation")):
         examples.check_labelled(part)
+        if "weight" in examples.targets and len(part) and not examples.targets_of(part)["weight"].any():
+            raise RecipeError(f"all {purpose} examples have the weight 0, so their mean loss is undefined")
     return train, validation
 
 

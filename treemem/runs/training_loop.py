@@ -23,7 +23,7 @@ from treemem import checkpoint
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.data.examples import DataSet, forest_of
 from treemem.data.loader import Batch, BatchOptions, Loader
-from treemem.data.sum_count import SumCount
+from treemem.data.sum_count import SumCount, mean_of
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.metrics.score import Monitor, Score, monitor_of
@@ -285,7 +285,7 @@ class Trainer:
                 now = time.perf_counter()
                 if not bar.disable and now - shown_at > _POSTFIX_SECONDS:
                     total, count = sums[MAIN_LOSS]
-                    bar.set_postfix_str(f"loss {float(total) / max(1.0, float(count)):.4f}", refresh=False)
+                    bar.set_postfix_str(f"loss {mean_of(total, count):.4f}", refresh=False)
                     shown_at = now
                 bar.update(len(places))
                 if end is not None and self.spent >= end:
@@ -350,7 +350,7 @@ class Trainer:
         """Close the epoch: evaluate, write the record and the checkpoint."""
         progress, options = self.progress, self.options
         progress.epoch += 1
-        means = {name: total / max(1.0, count) for name, (total, count) in progress.losses.items()}
+        means = {name: mean_of(total, count) for name, (total, count) in progress.losses.items()}
         if not math.isfinite(means.get(MAIN_LOSS, 0.0)):
             raise DivergedError(f"the loss of epoch {progress.epoch} is not finite; lower learning_rate, or set clip")
         record: dict[str, Any] = {

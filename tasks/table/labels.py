@@ -1,0 +1,95 @@
+"""Several labels for the trees of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from treemem.data.examples import Examples
+from treemem.data.sum_count import SumCount
+from treemem.errors import RecipeError, quoted
+from treemem.metrics.score import Monitor, Score, scores_by_group
+from treemem.nn import ClassifierHead
+from treemem.task import Answer
+from treemem.tasks.table.data import Table
+from treemem.tasks.table.task import TableTask
+from treemem.trees.forest import Forest
+
+
+class TableLabels(TableTask):
+    """Any number of labels for each tree of a table: a yes or no in each of several columns."""
+
+    name: ClassVar[str] = "table_labels"
+    monitor: ClassVar[Monitor] = Monitor("f1")
+    has_threshold: ClassVar[bool] = True
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return self.target
+
+    def _describe(self, table: Table) -> None:
+        numbers = self._targets(table)
+        if not np.isin(numbers[~np.isnan(numbers)], (0, 1)).all():
+            raise RecipeError(f"labels are 1 or 0 in each of the columns {quoted(self.target)}")
+
+    @property
+    def _weighted_names(self) -> tuple[str, ...]:
+        return self.target
+
+    def _balanced_weights(self, table: Table) -> NDArray[np.float64]:
+        """Return how many zeros there are for each one, of each column; 1 if there is no one or no zero."""
+        label = self._training_rows(table, self._targets(table))
+        ones, zeros = (label == 1).sum(0), (label == 0).sum(0)
+        return np.where((ones > 0) & (zeros > 0), zeros / np.maximum(ones, 1), 1.0)
+
+    def _target_weights(self, data: Forest, target: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weights of the labels, ``[rows, labels]``."""
+        of_ones = 1.0 if self.class_weight is None else self.class_weight
+        return weights[:, None] * np.where(target == 1, of_ones, 1)
+
+    def head(self, hidden_size: int) -> nn.Module:
+        return ClassifierHead(hidden_size, len(self.target))
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
+        loss = functional.binary_cross_entropy_with_logits(outputs, targets["label"].to(outputs), reduction="none")
+        weight = self._loss_weight(targets)
+        return SumCount.of_losses(loss.mean(1)) if weight is None else SumCount.of_losses(loss, weight)
+
+    def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Return the mean F1 of the labels, the share of examples with all labels correct, and F1 of each label."""
+        predicted, right = (kept > 0).numpy(), targets["label"] > 0
+
+        def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
+            both = (predicted & right)[chosen].sum(0)
+            either = predicted[chosen].sum(0) + right[chosen].sum(0)
+            f1 = np.where(either > 0, 2 * both / np.maximum(either, 1), 1.0)
+            by_label = {f"f1 {name}": float(value) for name, value in zip(self.target, f1, strict=True)}
+            return {"f1": float(f1.mean()), "accuracy": float((predicted == right)[chosen].all(1).mean()), **by_label}
+
+        return scores_by_group(group, metrics)
+
+    def answers(
+        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
+    ) -> list[Answer]:
+        """Return the names of the labels whose probability is above the threshold."""
+        rows = self.predicted(kept, targets).tolist()
+        return [
+            Answer([name for name, chance in zip(self.target, row, strict=True) if chance > threshold], None)
+            for row in rows
+        ]
+
+    def known_answers(self, examples: Examples) -> list[Any]:
+        rows = zip(examples.targets["label"].tolist(), examples.labelled.tolist(), strict=True)
+        return [
+            [name for name, is_so in zip(self.target, row, strict=True) if is_so] if known else None
+            for row, known in rows
+        ]
+
+    def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
+        """Return the probability of each label, ``[examples, labels]``."""
+        return kept.double().sigmoid().numpy()
