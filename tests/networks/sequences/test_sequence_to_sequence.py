@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError
-from treemem.networks.memories.controllers.cells import run_cell
+from treemem.networks.memories.controllers.cells import GRUCell, LSTMCell, StackedCells, run_cell
 from treemem.networks.sequences.sequence_to_sequence.beam_search import beam_search
 from treemem.nn import SequenceToSequence
 from treemem.trees.vocabulary import Vocabulary
@@ -92,9 +92,45 @@ def test_a_greedy_target_is_the_most_probable_symbol_each_time(options: dict[str
     network = network_of(**options)
     network.eval()
     (written,) = network(batch_of(([2, 3, 3], []))).decoded
-    said = network(batch_of(([2, 3, 3], written))).outputs[0].argmax(1).tolist()
+    said = network(batch_of(([2, 3, 3], written[:15]))).outputs[0].argmax(1).tolist()
     assert said[: len(written)] == written
     assert len(written) == 16 or said[len(written)] == 0
+
+
+def test_a_target_is_as_long_as_its_limit_at_most() -> None:
+    network = network_of(most_symbols=3)
+    network.symbol.bias.data[0] = -1e9  # the end is never written
+    network.eval()
+    assert [len(symbols) for symbols in network(batch_of(([2, 3, 4, 3, 2], [2, 3]), ([2], []))).decoded] == [3, 3]
+    for training in (True, False):
+        with pytest.raises(
+            GraphError, match=r"a target has 4 symbols, its end included, .* at most 3 for its source of 1"
+        ):
+            network.train(training)(batch_of(([2, 3], [2]), ([4], [2, 3, 4])))
+    with pytest.raises(
+        GraphError, match=r"a target has 13 symbols, its end included, .* at most 12 for its source of 1"
+    ):
+        network_of()(batch_of(([4], [2] * 12)))
+
+
+@pytest.mark.parametrize("options", [{"num_layers": 2}, {"encoder": "separate", "memory": "stack"}])
+def test_dropout_hides_symbols_in_training_alone(options: dict[str, Any]) -> None:
+    dropping, whole = network_of(dropout=1.0, **options), network_of(**options)
+    first, other = batch_of(([2, 3, 4], [4, 2])), batch_of(([4, 4, 2], [3, 3]))
+    assert torch.equal(dropping(first).outputs, dropping(other).outputs)
+    assert torch.equal(dropping.eval()(first).outputs, whole(first).outputs)
+
+
+def test_dropout_is_between_layers_in_steps_and_in_whole_sequences() -> None:
+    torch.manual_seed(1)
+    below, above = LSTMCell(3, 4), GRUCell(4, 5)
+    cell, inputs = StackedCells([below, above], dropout=1.0), torch.randn(2, 1, 3)
+    hidden = above.initial(2)
+    expected, _ = above(torch.zeros(2, 4), hidden)
+    torch.testing.assert_close(cell(inputs[:, 0], cell.initial(2))[0], expected)
+    torch.testing.assert_close(run_cell(cell, inputs)[0][:, 0], expected)
+    expected, _ = above(below(inputs[:, 0], below.initial(2))[0], hidden)
+    torch.testing.assert_close(run_cell(cell.eval(), inputs)[0][:, 0], expected)
 
 
 def test_the_state_of_the_encoder_is_that_of_the_decoder_at_the_beginning() -> None:

@@ -80,8 +80,11 @@ def named_cell(
     memories: Sequence[Memory],
     memory_size: int,
     fusion: Literal["early", "late"],
+    dropout: float = 0.0,
 ) -> StepCell:
     """Return ``num_layers`` cells of a name on top of each other, which control the memories if there are any.
+
+    ``dropout`` is the probability that an entry of what a cell hands to the next one is dropped.
 
     Raises:
         RecipeError: an unknown cell, or a size out of its range.
@@ -92,7 +95,7 @@ def named_cell(
 
     def controller(width: int) -> StepCell:
         layers = [_CELLS[cell](*pair) for pair in pairwise([width, *[hidden_size] * num_layers])]
-        return layers[0] if num_layers == 1 else StackedCells(layers)
+        return layers[0] if num_layers == 1 else StackedCells(layers, dropout)
 
     return (
         MemoryCell(controller, memories, input_size, memory_size, fusion=fusion) if memories else controller(input_size)

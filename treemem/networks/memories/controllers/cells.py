@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from treemem.checked_options import checked_choice, checked_count
 from treemem.data.token_batch import whole_numbers
@@ -195,6 +196,7 @@ class StackedCells(StepCell):
 
     Args:
         cells: from the lowest; sizes must fit.
+        dropout: probability that an entry of what a cell hands to the next one is dropped in training.
 
     Example:
         >>> cell = StackedCells([LSTMCell(3, 4), GRUCell(4, 5)])
@@ -202,8 +204,9 @@ class StackedCells(StepCell):
         torch.Size([2, 5])
     """
 
-    def __init__(self, cells: Sequence[StepCell]) -> None:
+    def __init__(self, cells: Sequence[StepCell], dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = dropout
         for below, above in pairwise(cells):
             if below.output_size != above.input_size:
                 raise RecipeError(
@@ -219,8 +222,8 @@ class StackedCells(StepCell):
     def forward(self, x: torch.Tensor, state: tuple[Any, ...]) -> tuple[torch.Tensor, tuple[Any, ...]]:
         """The output of the topmost cell, and the states of all."""
         following = []
-        for cell, before in zip(self._all(), state, strict=True):
-            x, after = cell(x, before)
+        for place, (cell, before) in enumerate(zip(self._all(), state, strict=True)):
+            x, after = cell(self._dropped(x, place), before)
             following.append(after)
         return x, tuple(following)
 
@@ -229,10 +232,14 @@ class StackedCells(StepCell):
     ) -> tuple[torch.Tensor, tuple[Any, ...]]:
         """Each cell over the whole sequences, from the lowest."""
         following = []
-        for cell, before in zip(self._all(), state, strict=True):
-            inputs, after = cell.run(inputs, before, lengths)
+        for place, (cell, before) in enumerate(zip(self._all(), state, strict=True)):
+            inputs, after = cell.run(self._dropped(inputs, place), before, lengths)
             following.append(after)
         return inputs, tuple(following)
+
+    def _dropped(self, inputs: torch.Tensor, place: int) -> torch.Tensor:
+        """Return what the cell of this place reads; the lowest one reads everything."""
+        return functional.dropout(inputs, self.dropout, self.training) if place else inputs
 
     def _all(self) -> list[StepCell]:
         return list(self.cells)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from treemem.checked_options import Count, Rows
+from treemem.checked_options import Count, Probability, Rows
 from treemem.data.token_batch import TokenBatch
 from treemem.device_copy import to_device, to_device_together
 from treemem.engines.sequence_lengths import reversed_within
@@ -41,7 +41,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
     end, and the decoder attends to the outputs of both (Bahdanau et al. 2015); it starts with the state of the first.
 
     In training the decoder reads the gold target. In evaluation it reads its own output, up to ``</s>``, and writes at
-    most twice the length of the source plus ten symbols. The output does not show whether this limit cut a sequence.
+    most ``most_symbols``. The output does not show whether this limit cut a sequence, so a longer target is an error.
     With targets and without a trace it also has the logits given the gold target.
 
     Args:
@@ -62,6 +62,8 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         output: ``"symbols"``: a linear map of the decoder's output; ``"pointer"``: the weights of attention, so that
             only ``</s>`` and symbols of the source are written (Vinyals et al. 2015).
         beam_size: number of hypotheses in the beam; 1 is greedy.
+        dropout: probability that an entry is dropped of the symbols' vectors, and of what a layer hands to the next.
+        most_symbols: the most symbols of a target, its end included; None: twice the length of the source plus ten.
 
     Raises:
         RecipeError: an option out of its range, options that do not go together, or a vocabulary without the two
@@ -91,6 +93,8 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         fusion: Literal["early", "late"] = "early",
         output: Literal["symbols", "pointer"] = "symbols",
         beam_size: Rows = 1,
+        dropout: Probability = 0.0,
+        most_symbols: Rows | None = None,
     ) -> None:
         super().__init__()
         if attention != "none" and encoder == "shared":
@@ -108,9 +112,10 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         self.hidden_size, self.vocabulary = hidden_size, vocabulary
         self.embedding = nn.Embedding(len(known), embedding_size)
         self.beam_size, self.points = beam_size, output == "pointer"
+        self.dropout, self.most_symbols = dropout, most_symbols
 
         def driving(memories: list[Memory]) -> StepCell:
-            return named_cell(cell, hidden_size, num_layers, embedding_size, memories, memory_size, fusion)
+            return named_cell(cell, hidden_size, num_layers, embedding_size, memories, memory_size, fusion, dropout)
 
         width = hidden_size * (2 if encoder == "bidirectional" else 1)
         attended: list[Memory] = [] if attention == "none" else [ReadOnlyMemory(width, attention)]
@@ -127,22 +132,18 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             trace: whether to return, in evaluation, what the cells did as they read the source and what was written.
 
         Raises:
-            GraphError: something that is no ``TokenBatch``, an empty source, or no target in training.
+            GraphError: something that is no ``TokenBatch``, an empty source, no target in training, or one that is
+                longer than what the network writes.
         """
-        if not isinstance(batch, TokenBatch):
-            raise GraphError(f"{type(self).__name__} takes a TokenBatch, not {type(batch).__name__}")
-        if not bool((batch.lengths > 0).all()):
-            raise GraphError("an example has an empty source; give at least one symbol")
-        if self.training and batch.target is None:
-            raise GraphError("training needs a target for each source")
+        limits = checked_limits(batch, self.most_symbols, self.training)
         encoded, state = self._read(batch)
         if self.training:
-            return Seq2SeqOutput(encoded, self._logits(batch, state), [])
-        limits = to_device(2 * batch.lengths + 10, encoded.device)
+            return Seq2SeqOutput(encoded, self._logits(batch, state), [], self.vocabulary)
+        limits = to_device(limits, encoded.device)
         decoded = beam_search(self._say, state, self.between, self.end, limits, self.beam_size)
         if trace and decoded:
             return self._traced(batch, encoded, decoded)
-        return Seq2SeqOutput(encoded, self._logits(batch, state), decoded)
+        return Seq2SeqOutput(encoded, self._logits(batch, state), decoded, self.vocabulary)
 
     def _logits(self, batch: TokenBatch, state: _Decoding) -> torch.Tensor:
         """Return the logits of the target's symbols, ``[batch, longest target, symbols]``; of none without a target."""
@@ -151,7 +152,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         target = to_device(batch.target.token, self.embedding.weight.device)
         given = functional.pad(target[:, :-1], (1, 0), value=self.between)
         if self.symbol is not None:
-            outputs, _ = run_cell(self.cell, self.embedding(given), state.state)
+            outputs, _ = run_cell(self.cell, self._embedded(given), state.state)
             logits: torch.Tensor = self.symbol(outputs)
             return logits
         of_steps = []
@@ -168,13 +169,17 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         if self.encoder is not None:
             source = functional.pad(source, (0, 1), value=self.end).scatter(1, lengths[:, None], self.end)
             lengths = lengths + 1
-        embedded = self.embedding(source)
+        embedded = self._embedded(source)
         outputs, state = run_cell(self.encoder or self.cell, embedded, lengths=lengths_on_cpu)
         last = outputs.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, outputs.shape[2]))
         if self.attends:
             state = self._attending(state, self._annotations(embedded, outputs, lengths_on_cpu), lengths)
         places = torch.arange(source.shape[1], device=device)
         return last, _Decoding(state, source.where(places < lengths[:, None], self.end))
+
+    def _embedded(self, symbols: torch.Tensor) -> torch.Tensor:
+        """Return the vectors of symbols, in training with dropout."""
+        return functional.dropout(self.embedding(symbols), self.dropout, self.training)
 
     def _annotations(self, embedded: torch.Tensor, outputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Return what the decoder attends to: the encoder's outputs, and beside each the backward encoder's.
@@ -210,7 +215,8 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             traces.append(did + more)
         tokens = TokenBatch.from_sequences(symbols)
         trace = stacked_traces(traces)
-        return Seq2SeqOutput(encoded, pad_sequence(outputs, batch_first=True), decoded, tokens=tokens, trace=trace)
+        states = pad_sequence(outputs, batch_first=True)
+        return Seq2SeqOutput(encoded, states, decoded, self.vocabulary, tokens=tokens, trace=trace)
 
     @property
     def attends(self) -> bool:
@@ -227,7 +233,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
 
     def _say(self, symbol: torch.Tensor, decoding: _Decoding) -> tuple[torch.Tensor, _Decoding]:
         """Return the logits of the symbols that may follow this one, ``[batch, symbols]``."""
-        output, state = self.cell(self.embedding(symbol), decoding.state)
+        output, state = self.cell(self._embedded(symbol), decoding.state)
         following = _Decoding(state, decoding.source)
         if self.symbol is not None:
             return self.symbol(output), following
@@ -252,6 +258,7 @@ class Seq2SeqOutput(EncoderOutput):
 
     Attributes:
         decoded: the ids that it wrote for each example, without ``</s>``; none in training.
+        vocabulary: whose leaves the ids count.
         tokens: the symbols of a trace: the source, ``|||`` and what was written; None without a trace.
     """
 
@@ -260,9 +267,39 @@ class Seq2SeqOutput(EncoderOutput):
         root: torch.Tensor,
         outputs: torch.Tensor,
         decoded: list[list[int]],
+        vocabulary: Vocabulary,
         *,
         tokens: TokenBatch | None = None,
         trace: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         super().__init__(root, outputs, trace=trace)
-        self.decoded, self.tokens = decoded, tokens
+        self.decoded, self.vocabulary, self.tokens = decoded, vocabulary, tokens
+
+
+def checked_limits(batch: TokenBatch, most_symbols: int | None, training: bool) -> torch.Tensor:
+    """Return the most symbols that a network writes for each source, the end included, ``[batch]``.
+
+    Args:
+        batch: what the network is given.
+        most_symbols: of any target; None: twice the length of the source plus ten.
+        training: whether it needs targets.
+
+    Raises:
+        GraphError: something that is no ``TokenBatch``, an empty source, no target in training, or a target that is
+            longer than its limit.
+    """
+    if not isinstance(batch, TokenBatch):
+        raise GraphError(f"a sequence-to-sequence network takes a TokenBatch, not {type(batch).__name__}")
+    if not bool((batch.lengths > 0).all()):
+        raise GraphError("an example has an empty source; give at least one symbol")
+    if training and batch.target is None:
+        raise GraphError("training needs a target for each source")
+    lengths = batch.lengths.cpu()
+    limits = 2 * lengths + 10 if most_symbols is None else torch.full_like(lengths, most_symbols)
+    if batch.target is not None and bool((longer := batch.target.lengths.cpu() > limits).any()):
+        row = int(longer.int().argmax())
+        raise GraphError(
+            f"a target has {int(batch.target.lengths[row])} symbols, its end included, and the network writes at most "
+            f"{int(limits[row])} for its source of {int(lengths[row])}; set the network's option most_symbols"
+        )
+    return limits
