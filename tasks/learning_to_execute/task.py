@@ -102,7 +102,7 @@ class LearningToExecute(WritingTask):
         written without an error.
         """
         given = np.array([written.right for written in kept])
-        free = np.array([_correct_characters(written.symbols, written.gold) for written in kept])
+        free = np.array([written.num_correct for written in kept])
         size = np.array([len(written.gold) + 1 for written in kept])
         whole = self.correct(kept, targets)
 
@@ -114,11 +114,6 @@ class LearningToExecute(WritingTask):
             }
 
         return scores_by_group(group, metrics)
-
-
-def _correct_characters(written: list[int], gold: list[int]) -> int:
-    end = -1
-    return sum(one == other for one, other in zip([*written, end], [*gold, end], strict=False))
 
 
 def characters_of(text: str, side: str = "source") -> Words:

@@ -92,7 +92,7 @@ class Transduction(WritingTask):
         Coarse: the share of targets that are written without an error. Fine: the mean share of a target, ``</s>``
         included, that is written before the first error.
         """
-        fine = np.array([_before_error(written.symbols, written.gold) for written in kept])
+        fine = np.array([_before_error(written) for written in kept])
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
             return {"coarse accuracy": float((fine[chosen] == 1).mean()), "fine accuracy": float(fine[chosen].mean())}
@@ -100,9 +100,10 @@ class Transduction(WritingTask):
         return scores_by_group(group, metrics)
 
 
-def _before_error(written: list[int], gold: list[int]) -> float:
+def _before_error(written: Written) -> float:
     """Return the share of the target, with its end, before the first error."""
-    same = next((place for place, pair in enumerate(zip(written, gold, strict=False)) if pair[0] != pair[1]), None)
+    symbols, gold = written.symbols, written.gold
+    same = next((place for place, pair in enumerate(zip(symbols, gold, strict=False)) if pair[0] != pair[1]), None)
     if same is None:
-        same = len(gold) + 1 if len(written) == len(gold) else min(len(written), len(gold))
+        same = len(gold) + 1 if len(symbols) == len(gold) else min(len(symbols), len(gold))
     return same / (len(gold) + 1)

@@ -19,7 +19,7 @@ OTHERS = [
     *("../tasks/equation_verification/README.md", "tasks/equation_completion.md"),
     *(
         f"../tasks/{name}/README.md"
-        for name in ("language_modeling", "constituency", "sentiment", "syntactic_evaluation")
+        for name in ("language_modeling", "constituency", "sentiment", "syntactic_evaluation", "text_to_text")
     ),
 ]
 

@@ -38,6 +38,7 @@ RECORDS: dict[str, list[dict[str, Any]]] = {
     "entailment": [{"sentence1": "a cat", "sentence2": "a dog", "label": "neutral"}] * 2,
     "reading": [{"document": "@entity0 sat", "query": "@placeholder sat", "answer": "@entity0"}] * 2,
     "transduction": [{"source": "( + 1 2 )", "target": "3"}] * 2,
+    "text_to_text": [{"source": "jump twice", "target": "JUMP JUMP"}] * 2,
     "formal_languages": [{"source": "( )", "target": "1 0"}] * 2,
     "learning_to_execute": [{"source": "print(12)", "target": "12."}] * 2,
     "language_modeling": [{"text": "the cat sat"}, {"text": "a dog"}],

@@ -21,7 +21,7 @@ from treemem.data.examples import PADDING, Examples, SequenceExamples, TaskData,
 from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, near_names, shown
 from treemem.model_output import Answer, ModelOutput
-from treemem.networks.sequences.sequence_to_sequence.layer import END
+from treemem.networks.sequences.sequence_to_sequence.layer import BETWEEN, END
 from treemem.records import Record, records_of_columns
 from treemem.task.interface import Groups, Task, TreeData
 from treemem.trees.forest import SEQUENCE, Forest
@@ -33,6 +33,7 @@ from treemem.trees.tree import Node, Tree, tree_nodes
 
 PAIR = "Pair"
 FIELDS = ("source", "target")
+_MARKS = frozenset({END, BETWEEN})
 Words = list[str]
 
 
@@ -172,16 +173,17 @@ class SourceTargetTask(TokenTask):
         """Generate the data that ``options`` ask for."""
 
     def make_data(self, options: Any, *, progress: bool | None = None) -> TaskData:
-        """Return drawn examples, or those of the file ``options.path``.
+        """Return drawn examples, or those of the file ``options.path``, if the options have one.
 
         Raises:
             RecipeError: there are too few examples such as ``options`` ask for, or none in the file.
             ParseError, VocabularyError: a record of the file is not an example.
         """
-        if options.path is None:
+        path = getattr(options, "path", None)
+        if path is None:
             return self.drawn(options)
-        forest, title = self.read_examples(options.path), self.name.replace("_", " ").capitalize()
-        return TaskData(forest, f"# {title}\n\n{len(forest)} {self.unit} of {options.path}.\n")
+        forest, title = self.read_examples(path), self.name.replace("_", " ").capitalize()
+        return TaskData(forest, f"# {title}\n\n{len(forest)} {self.unit} of {path}.\n")
 
     def parse(self, text: str) -> Tree:
         """Return the source that a text describes, as a flat tree. Raises as :meth:`words`."""
@@ -205,7 +207,7 @@ class SourceTargetTask(TokenTask):
 
         def read(record: Record) -> tuple[list[Words], list[int]]:
             nonlocal sides
-            fields = record.fields
+            fields = self.reader.fields_of(record.fields)
             sides = sides or (FIELDS if fields.get("target") is not None else FIELDS[:1])
             words = [self.words(text_of(fields, [side]), side) for side in sides]
             numbers = [_whole_number(name, fields.get(name), most) for name, most in self.number_fields.items()]
@@ -256,14 +258,20 @@ class Written(NamedTuple):
 
     Attributes:
         symbols: as it read its own output, without ``</s>``.
-        gold: the target, without ``</s>``.
+        gold: the target, without ``</s>``; None for a symbol that the network does not know and so cannot write.
         right: how many symbols of the target, ``</s>`` included, were the most probable ones after the target's symbols
             before them; 0 if the network was traced, which gives no logits.
     """
 
-    symbols: list[int]
-    gold: list[int]
+    symbols: list[str]
+    gold: Sequence[str | None]
     right: int
+
+    @property
+    def num_correct(self) -> int:
+        """How many symbols of the target, ``</s>`` included, were written at their places."""
+        pairs = zip([*self.symbols, END], [*self.gold, END], strict=False)
+        return sum(one == other for one, other in pairs)
 
 
 class WritingTask(SourceTargetTask):
@@ -271,26 +279,29 @@ class WritingTask(SourceTargetTask):
 
     A network gets a :class:`~treemem.data.token_batch.TokenBatch` of sources; its ``target`` holds the targets, which
     end in ``</s>``. The encoder output has the logits ``outputs [batch, longest target, leaves]``, of each symbol given
-    those before it, and, in evaluation, ``decoded``: for each example the ids that it wrote, without ``</s>``.
+    those before it, the ``vocabulary`` and, in evaluation, ``decoded``: for each example the ids that it wrote, without
+    ``</s>``.
     """
 
     def kept(self, output: ModelOutput, batch: Any, targets: Mapping[str, Tensor]) -> list[Written]:
         encoded = output.encoded
+        names, unknown = encoded.vocabulary.leaves, encoded.vocabulary.unknown
+        decoded = [[names[symbol] for symbol in symbols] for symbols in encoded.decoded]
         if not targets:
-            return [Written(symbols, [], 0) for symbols in encoded.decoded]
+            return [Written(symbols, [], 0) for symbols in decoded]
         tokens = targets["tokens"]
         is_traced = encoded.tokens is not None  # then the outputs are no logits
         right = [0] * len(tokens) if is_traced else (output.outputs.argmax(-1) == tokens).sum(1).tolist()
-        gold = [[token for token in row if token != PADDING][:-1] for row in tokens.tolist()]
-        return [Written(*fields) for fields in zip(encoded.decoded, gold, right, strict=True)]
+        known = [None if name == unknown else name for name in names]
+        gold = [[known[token] for token in row if token != PADDING][:-1] for row in tokens.tolist()]
+        return [Written(*fields) for fields in zip(decoded, gold, right, strict=True)]
 
     def correct(self, kept: list[Written], targets: Mapping[str, Any]) -> NDArray[np.bool_]:
         return np.array([written.symbols == written.gold for written in kept], bool)
 
     def answers(self, kept: list[Written], targets: Mapping[str, Any], **options: float) -> list[Answer]:
         """Return the symbols that were written, with the separator between them."""
-        names = self.vocabulary.leaves
-        return [Answer(self.separator.join(names[number] for number in written.symbols), None) for written in kept]
+        return [Answer(self.separator.join(written.symbols), None) for written in kept]
 
 
 @dataclass
@@ -311,6 +322,10 @@ class SourceRecords(RecordReader):
     def header_of(self, parts: Sequence[str]) -> Sequence[str] | None:
         return header_with((*FIELDS, *self.further_fields), self.example_fields)(parts)
 
+    def fields_of(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields of a record as ``source`` and ``target``, if files may have other forms."""
+        return fields
+
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         return tree_nodes(self.parse(text_of(fields, self.example_fields)))
 
@@ -322,17 +337,17 @@ class SourceRecords(RecordReader):
         return tree
 
 
-def words_of(text: str, symbols: Collection[str], side: str = "source") -> Words:
+def words_of(text: str, symbols: Collection[str] | None, side: str = "source") -> Words:
     """Return the symbols of a text, which are separated by spaces.
 
     Args:
         text: of symbols.
-        symbols: those that may stand there.
+        symbols: those that may stand there; None: any but the marks of the network.
         side: what the text is, for errors.
 
     Raises:
         ParseError: there is no symbol, or a tab.
-        VocabularyError: a symbol that is not one of ``symbols``.
+        VocabularyError: a symbol that is not one of ``symbols``, or a mark.
     """
     expected = "symbols separated by spaces"
     if "\t" in text:
@@ -340,9 +355,12 @@ def words_of(text: str, symbols: Collection[str], side: str = "source") -> Words
     words = text.split()
     if not words:
         raise ParseError(f"the {side} is empty", text, 0, expected)
-    if unknown := set(words).difference(symbols):
-        first = next(match for match in re.finditer(r"\S+", text) if match[0] in unknown)
-        problem = f"unknown symbol {first[0]!r:.100} in the {side}{near_names(first[0], symbols)}"
+    wrong = _MARKS.intersection(words) if symbols is None else set(words).difference(symbols)
+    if wrong:
+        first = next(match for match in re.finditer(r"\S+", text) if match[0] in wrong)
+        problem = f"unknown symbol {first[0]!r:.100} in the {side}{near_names(first[0], symbols or ())}"
+        if symbols is None:
+            problem = f"the {side} has the symbol {first[0]!r}, which marks an end for networks; write another one"
         raise VocabularyError(problem, text, first.start())
     return words
 

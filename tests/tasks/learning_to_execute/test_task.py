@@ -24,6 +24,7 @@ from treemem.task.sequences import Written
 from treemem.tasks.learning_to_execute import LearningToExecute, ProgramDataOptions
 from treemem.tasks.learning_to_execute.page_values import at_level
 from treemem.tasks.learning_to_execute.programs import OPERATIONS, OUTPUTS, SYMBOLS, draw_program, printed
+from treemem.trees.vocabulary import Vocabulary
 
 SMALL = ProgramDataOptions(120, 20, 36, length=2, nesting=3, seed=3)
 NETWORK = NetworkConfig("SequenceToSequence", {"hidden_size": 8, "embedding_size": 4})
@@ -121,10 +122,10 @@ def test_each_curriculum_has_its_levels_and_stages() -> None:
 def test_scores_are_by_level() -> None:
     task = LearningToExecute()
     kept = [
-        Written([4, 5], [4, 5], 3),
-        Written([4, 5, 6], [4, 5], 2),
-        Written([4], [4, 5], 2),
-        Written([], [7], 0),
+        Written(["4", "5"], ["4", "5"], 3),
+        Written(["4", "5", "6"], ["4", "5"], 2),
+        Written(["4"], ["4", "5"], 2),
+        Written([], ["7"], 0),
     ]
     one, other, overall = task.scores(kept, {}, np.array([101, 101, 203, 203]))
     names = ("digit accuracy", "free digit accuracy", "answer accuracy")
@@ -142,11 +143,12 @@ def test_digits_are_scored_after_the_correct_ones() -> None:
     logits = torch.zeros(2, 3, symbols)
     for row, said in enumerate([[4, 6, 0], [8, 0, 0]]):
         logits[row, range(3), said] = 1.0
-    encoded = SimpleNamespace(decoded=[[4, 6, 6], [8]], tokens=None)
+    vocabulary = Vocabulary([*"abcdefghi"], [])
+    encoded = SimpleNamespace(decoded=[[4, 6, 6], [8]], tokens=None, vocabulary=vocabulary)
     output = SimpleNamespace(outputs=logits, encoded=encoded)
     task = LearningToExecute()
-    assert task.kept(output, None, {"tokens": tokens}) == [Written([4, 6, 6], [4, 5], 2), Written([8], [7], 1)]
-    assert task.kept(output, None, {}) == [Written([4, 6, 6], [], 0), Written([8], [], 0)]
+    assert task.kept(output, None, {"tokens": tokens}) == [Written([*"egg"], [*"ef"], 2), Written(["i"], ["h"], 1)]
+    assert task.kept(output, None, {}) == [Written([*"egg"], [], 0), Written(["i"], [], 0)]
 
 
 def test_programs_and_their_levels_are_read_from_files(tmp_path: Path) -> None:

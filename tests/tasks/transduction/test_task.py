@@ -156,8 +156,7 @@ def test_data_have_their_sizes_and_longer_sources_to_test() -> None:
 
 def test_a_target_counts_up_to_its_first_error() -> None:
     task = Transduction("copy", alphabet=4)
-    gold = [2, 3, 4]
-    kept = [Written(each, gold, 0) for each in ([2, 3, 4], [3, 3, 4], [2, 3], [2, 3, 4, 5], [], [2, 5, 4])]
+    kept = [Written([*each], [*"234"], 0) for each in ("234", "334", "23", "2345", "", "254")]
     *_, score = task.scores(kept, {}, np.zeros(6, int))
     assert score.metrics["coarse accuracy"] == pytest.approx(1 / 6)
     assert score.metrics["fine accuracy"] == pytest.approx((4 + 0 + 2 + 3 + 0 + 1) / 4 / 6)
