@@ -29,8 +29,9 @@ from treemem.tasks.table.cells import (
 )
 from treemem.trees.forest import Forest
 from treemem.trees.formats.as_tree import as_tree
+from treemem.trees.formats.forms import TextForm
 from treemem.trees.formats.record_reader import RecordReader, is_missing, split_of
-from treemem.trees.formats.text_forms import TextForm, TextReader
+from treemem.trees.formats.text_forms import TextReader
 from treemem.trees.tree import Node, Tree, tree_nodes
 
 SPLIT = "split"

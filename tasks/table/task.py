@@ -24,13 +24,13 @@ from treemem.tasks.table.data import (
     Table,
     TableDataOptions,
     TableRecords,
-    TextForm,
     divided,
     other_columns,
     read_table,
 )
 from treemem.tasks.table.weights import WEIGHT, balanced_weights, class_weights, of_classes, row_weights
 from treemem.trees.forest import Forest
+from treemem.trees.formats.forms import TextForm
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import KindsBy, Vocabulary
@@ -52,9 +52,9 @@ class TableTask(Task):
         path: the table, a file in CSV, JSONL, Parquet or text.
         tree: the column of the trees.
         target: the columns to predict.
-        text: the form of the trees in texts: ``"brackets"`` such as ``(f x y)``, ``"unlabelled"`` brackets such as
-            ``( ( a b ) c )``, ``"json"``, ``"expression"``, ``"equation"``, ``"preorder"``, ``"listops"`` or
-            ``"logic"``. ``"labelled"``: as ``"brackets"``, for texts that look unlabelled and are not.
+        text: the form of the trees in texts, such as ``"brackets"`` for ``(f x y)``, ``"unlabelled"`` brackets such as
+            ``( ( a b ) c )``, ``"json"``, ``"newick"`` or ``"conllu"``; the page "Your own trees" lists all.
+            ``"labelled"``: as ``"brackets"``, for texts that look unlabelled and are not.
         number: label of leaves that keep numbers as values; by default numbers are labels.
         unknown: a leaf, such as ``"<unk>"``, that replaces unknown leaves; None: an unknown leaf is an error. The
             vector of this leaf is not trained, so do not trust predictions with it.

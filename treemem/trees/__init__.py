@@ -16,6 +16,8 @@ from treemem.trees.formats.logic import format_logic, parse_logic
 from treemem.trees.formats.penn import read_penn_trees
 from treemem.trees.formats.preorder import format_preorder, parse_preorder
 from treemem.trees.formats.sentiment import read_sentiment_trees
+from treemem.trees.formats.text_forms import format_text, parse_text
+from treemem.trees.formats.tree_files import read_trees
 from treemem.trees.pcfg import Grammar
 from treemem.trees.tokens import TokenSequences, forest_tokens, token_table
 from treemem.trees.tree import Tree, tree_from_postorder
@@ -39,6 +41,7 @@ __all__ = [
     "format_listops",
     "format_logic",
     "format_preorder",
+    "format_text",
     "parse_brackets",
     "parse_equation",
     "parse_equation_sides",
@@ -46,8 +49,10 @@ __all__ = [
     "parse_listops",
     "parse_logic",
     "parse_preorder",
+    "parse_text",
     "read_penn_trees",
     "read_sentiment_trees",
+    "read_trees",
     "token_table",
     "tree_from_dgl",
     "tree_from_networkx",

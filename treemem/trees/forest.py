@@ -25,7 +25,8 @@ from treemem.trees.forest_arrays import (
 )
 from treemem.trees.forest_files import load_arrays, read_parquet, save_arrays, write_parquet
 from treemem.trees.formats.as_tree import trees_of
-from treemem.trees.formats.text_forms import TextForm, TextReader
+from treemem.trees.formats.forms import TextForm
+from treemem.trees.formats.text_forms import TextReader
 from treemem.trees.postorder import PostorderTrees, concatenated_ranges, offsets, read_only
 from treemem.trees.token_layout import TokenForm, TokenSequences, punctuation, write_tokens
 from treemem.trees.tree import Node, Tree, tree_from_postorder, tree_nodes
@@ -98,9 +99,8 @@ class Forest(PostorderTrees):
             trees: the trees, in order: each a :class:`Tree`; a text in brackets such as ``"(f x y)"``; nested lists,
                 dictionaries or another form of :func:`~treemem.trees.as_tree`; or a ``DGLGraph`` of one or more trees
                 (:func:`~treemem.trees.forest_from_dgl`).
-            text: the form of the texts: ``"brackets"`` such as ``(f x y)``, ``"unlabelled"`` brackets such as
-                ``( ( a b ) c )``, ``"json"``, ``"expression"``, ``"equation"``, ``"preorder"``, ``"listops"`` or
-                ``"logic"``. ``"labelled"``: as ``"brackets"``, for texts that look unlabelled and are not.
+            text: the form of the texts, such as ``"brackets"`` for ``(f x y)``, ``"json"`` or ``"newick"``; the page
+                "Your own trees" lists all.
             labels: for graphs, the labels that their node field ``label`` indexes.
             node_data: name to one entry per node, all trees' nodes in post-order.
             tree_data: name to one entry per tree.

@@ -276,6 +276,32 @@ def tree_from_postorder(
     return done.pop()
 
 
+def grow_tree(root: Part, expand: Callable[[Part], Tree | tuple[str, Sequence[Part], Any]]) -> Tree:
+    """Return the tree that nested data describe, however deep.
+
+    Args:
+        root: what stands for the root.
+        expand: given what stands for a node, returns its tree, or its label, what stands for its children, and the
+            number that it stands for, if it is a leaf.
+    """
+    pending = [root]
+    nodes = []
+    while pending:
+        node = expand(pending.pop())
+        nodes.append(node)
+        if not isinstance(node, Tree):
+            pending.extend(reversed(node[1]))
+    done: list[Tree] = []
+    for node in reversed(nodes):
+        if isinstance(node, Tree):
+            done.append(node)
+            continue
+        label, parts, value = node
+        children = [done.pop() for _ in parts]
+        done.append(Tree(label, children, value))
+    return done.pop()
+
+
 def words_of(parts: Sequence[str | Part], expand: Callable[[Part], Sequence[str | Part]]) -> list[str]:
     """The words of a text from left to right.
 

@@ -6,7 +6,10 @@ import pytest
 
 from treemem.errors import ParseError, RecipeError
 from treemem.trees import Forest, Tree
-from treemem.trees.formats.text_forms import TEXT_FORMS, TextForm, TextReader, parse_text
+from treemem.trees.formats.forms import FORMS, TEXT_FORMS, TextForm
+from treemem.trees.formats.text_forms import TextReader, parse_text
+
+_IN_BRACKETS = ("brackets", "labelled", "unlabelled", "smtlib", "lisp")
 
 
 def read(texts: list[str], form: TextForm = "brackets", number: str | None = None) -> list[str]:
@@ -37,11 +40,19 @@ def test_numbers_are_values_in_every_form(form: TextForm, text: str, expected: s
 @pytest.mark.parametrize("form", TEXT_FORMS)
 def test_a_number_label_without_effect_is_refused(form: TextForm) -> None:
     texts: dict[str, str] = {"json": '["f", "x"]', "expression": "sin(x)", "equation": "x = y", "logic": "( not a )"}
-    texts |= {"preorder": "sin Symbol:var_0", "listops": "( ( [MAX ] ) )"}
+    texts |= {"preorder": "sin Symbol:var_0", "listops": "( ( [MAX ] ) )", "ast_json": '{"type": "f"}'}
+    texts |= {
+        "python": "f(x)",
+        "prefix": "sin x",
+        "newick": "(A,B);",
+        "xml": "<f>x</f>",
+        "mathml": "<math><ci>x</ci></math>",
+    }
     if form == "listops":
         pytest.skip("every text of ListOps has a digit")
+    text = texts.get(form, "(f x y)" if form in _IN_BRACKETS else FORMS[form].example)
     with pytest.raises(RecipeError, match="number='N' has no effect: no leaf is a number"):
-        read([texts.get(form, "(f x y)")], form, number="N")
+        read([text], form, number="N")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +63,26 @@ def test_a_number_label_without_effect_is_refused(form: TextForm) -> None:
         ("logic", "x+y", "an expression in infix"),
         ("preorder", "(f x y)", "brackets"),
         ("listops", "<a>b</a>", "XML"),
+        ("newick", "<math><apply><sin/><ci>x</ci></apply></math>", "XML or content MathML"),
+        ("xml", "(A:0.1,B);", "Newick"),
+        ("json", '[{"type": "Module", "children": [1]}, {"type": "Pass"}]', "a syntax tree in JSON"),
+        ("json", '{"type": "Program", "body": []}', "JSON of ESTree"),
+        ("estree", '{"type": "sum", "children": [{"type": "id", "text": "x"}]}', "JSON of tree-sitter"),
+        ("tree_sitter_json", '{"type": "Literal", "value": 3, "raw": "3"}', "JSON of ESTree"),
+        ("estree", '{"type": "Module", "children": []}', "a syntax tree in JSON, as in py150 and js150 or JSON;"),
+        ("ast_json", '{"type": "sum", "children": [{"type": "id", "text": "x"}]}', "JSON of tree-sitter"),
+        ("smtlib", '(call function: (id) "(" ")")', "s-expressions of tree-sitter"),
+        ("lisp", "(call function: (id))", "s-expressions of tree-sitter"),
+        ("tree_sitter", "(let ((a b)) c)", "SMT-LIB or Lisp"),
+        ("xml", "(define (f x) x)", "Lisp"),
+        ("penn", "(assert (= x 1))", "SMT-LIB"),
+        ("equation", "y = f(x) + 1", "Python code"),
+        ("json", "def f(x):\n    return x", "Python code"),
+        ("conllu", "mul INT+ 2 x", "prefix notation"),
+        ("prefix", "the cats\n2 0", "words and parent pointers"),
+        ("preorder", FORMS["conllu"].example, "CoNLL-U"),
+        ("conllu:lemma", "(f x y)", "brackets;"),
+        ("mathml", "( ( a b ) c )", "brackets without labels"),
     ],
 )
 def test_a_text_in_another_form_is_told(form: TextForm, text: str, seen: str) -> None:
@@ -96,6 +127,20 @@ def test_a_column_of_brackets_without_labels_is_refused(texts: list[str], sign: 
 )
 def test_columns_with_labels_are_read(texts: list[str]) -> None:
     assert len(read(texts)) == len(texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "form"),
+    [
+        (["(call function: (id) arguments: (list (id)))", "(call function: (id))"], "tree_sitter"),
+        (["(f |a b| c)", "(g |c d|)"], "smtlib"),
+    ],
+)
+def test_a_column_of_brackets_with_signs_of_another_form_is_refused(texts: list[str], form: str) -> None:
+    with pytest.raises(RecipeError, match=f'these brackets have items such as .* as text="{form}"'):
+        read(texts)
+    assert len(read(texts, "labelled")) == 2
+    assert len(read(["(S he said : (S go))", "(S note: a)", "(NP Re: (NP it))", "(S | a)"])) == 4
 
 
 @pytest.mark.parametrize("texts", [["x-y", "x/y"], ["a,b", "c"], ["{f}", "{g}"]])

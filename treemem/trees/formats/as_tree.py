@@ -12,13 +12,13 @@ import numpy as np
 from treemem.errors import GraphError, ParseError, shown
 from treemem.trees.formats.number_text import number_text
 from treemem.trees.formats.other_forms import other_form
-from treemem.trees.tree import Tree, bridge_to
+from treemem.trees.tree import Tree, bridge_to, grow_tree
 
 _LABEL_FIELDS = ("label", "type", "name", "op")
 _CHILDREN_FIELDS = ("children", "args")
 _INDEXED = (
-    ". If these are the nodes of a file such as py150, where children are indices, put the nodes in their places: "
-    "for node in nodes: node['children'] = [nodes[i] for i in node.get('children', [])]; then give nodes[0]"
+    ". If these are the nodes of a file such as py150, where children are indices, its lines are in the form "
+    '"ast_json" of texts: parse_text(line, "ast_json") reads one, and read_trees(file, "ast_json") all'
 )
 
 
@@ -74,22 +74,7 @@ def as_tree(data: object, *, number: str | None = None) -> Tree:
     if isinstance(data, str) and not data.isalnum() and (form := _form_of_text(data)) is not None:
         raise GraphError(f"{data[:40]!r} is no label: this looks like {form}; a leaf with this label is Tree(label)")
     names: dict[tuple[str, bool], object] = {}
-    pending: list[Any] = [data]
-    nodes: list[Tree | _Node] = []
-    while pending:
-        item = pending.pop()
-        node = item if isinstance(item, Tree) else _node_of(item, number, names)
-        nodes.append(node)
-        if not isinstance(node, Tree):
-            pending.extend(reversed(node.children))
-    done: list[Tree] = []
-    for node in reversed(nodes):
-        if isinstance(node, Tree):
-            done.append(node)
-            continue
-        children = [done.pop() for _ in node.children]
-        done.append(Tree(node.label, children, node.value))
-    return done.pop()
+    return grow_tree(data, lambda item: item if isinstance(item, Tree) else _node_of(item, number, names))
 
 
 def trees_of(items: Iterable[Any], labels: Sequence[str] | None, parse: Callable[[str], Tree]) -> Iterator[Tree]:

@@ -114,7 +114,7 @@ class _Reader:
                     if tree is None and not open_nodes and _is_in_penn_bracket(text):
                         expected = (
                             "a label after '('; around trees of the Penn Treebank, remove the first and the last "
-                            "bracket, or read their file with read_penn_trees"
+                            'bracket, or read their file with read_penn_trees, or give text="penn" in a table'
                         )
                     raise ParseError("a node without a label", text, token.start(), expected)
                 expects_label = is_label_first

@@ -79,15 +79,37 @@ class _Open:
         self.num_nodes = 0
 
 
+def parse_penn(text: str) -> Tree:
+    """Return the tree of one sentence in the brackets of the Penn Treebank, with all its words as they are.
+
+    Parts of speech, function tags and null elements are left out, as by :func:`read_penn_trees` with ``tags=None``.
+
+    Raises:
+        ParseError: the text is not one sentence with words.
+
+    Example:
+        >>> str(parse_penn("( (S (NP-SBJ (DT The) (NNS cats)) (VP (VBD slept)) (. .)) )"))
+        '(S (NP The cats) slept .)'
+    """
+    trees = list(_trees_in(text, "", None, normalize=False))
+    if len(trees) != 1:
+        problem = f"{len(trees)} sentences with words" if trees else "no word in brackets with its part of speech"
+        raise ParseError(problem, text, 0, "one sentence, such as ( (S (NP (PRP I)) (VP (VBP go))) )")
+    return trees[0]
+
+
 def _trees_of(file: Path, tags: Collection[str] | None, normalize: bool) -> Iterator[Tree]:
     content = read_source(file).removeprefix(codecs.BOM_UTF8)
     try:
         text = decode_source(content)
     except ParseError as error:
         raise ParseError(error.problem, error.text, error.offset, error.expected, source=str(file)) from error
+    return _trees_in(text, str(file), tags, normalize)
 
+
+def _trees_in(text: str, source: str, tags: Collection[str] | None, normalize: bool) -> Iterator[Tree]:
     def wrong(problem: str, offset: int, expected: str) -> ParseError:
-        return ParseError(problem, text, offset, expected, source=str(file))
+        return ParseError(problem, text, offset, expected, source=source)
 
     pending: list[_Open] = []
     after_open = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from treemem.errors import GraphError, ParseError, near_names
 from treemem.trees.formats.equations.labels import FUNCTION_ARITIES, LEAF_LABELS, NUMBER, UNIFIED_LABELS
@@ -32,10 +32,28 @@ def parse_preorder(text: str | bytes, *, unify: bool = True, functions: Mapping[
     text = decode_source(text)
     Functions(functions)
     arities = {**FUNCTION_ARITIES, **(functions or {})}
+    words = re.finditer(r"\S+", text)
+    return read_prefix(text, words, arities, lambda label, offset: _read_leaf(label, arities, unify, text, offset))
+
+
+def read_prefix(
+    text: str, words: Iterable[re.Match[str]], arities: Mapping[str, int], read_leaf: Callable[[str, int], Tree]
+) -> Tree:
+    """Return the tree of words in which a function stands before its arguments.
+
+    Args:
+        text: where the words stand.
+        words: from left to right.
+        arities: of the functions.
+        read_leaf: returns the leaf of another word, given where it stands.
+
+    Raises:
+        ParseError: a missing argument, or words after the end of the tree.
+    """
     leaves: dict[str, Tree] = {}
     open_nodes: list[tuple[str, int, list[Tree]]] = []
     tree: Tree | None = None
-    for match in re.finditer(r"\S+", text):
+    for match in words:
         label = match.group()
         if tree is not None and not open_nodes:
             raise ParseError(f"{shorten(label)} after the end of the tree", text, match.start(), "the end of the text")
@@ -45,7 +63,7 @@ def parse_preorder(text: str | bytes, *, unify: bool = True, functions: Mapping[
             continue
         tree = leaves.get(label)
         if tree is None:
-            tree = leaves[label] = _read_leaf(label, arities, unify, text, match.start())
+            tree = leaves[label] = read_leaf(label, match.start())
         while open_nodes:
             function, arity, children = open_nodes[-1]
             children.append(tree)

@@ -12,6 +12,8 @@ import numpy as np
 from treemem.errors import GraphError, ParseError, TreememError, VocabularyError, near_names, quoted, shown
 from treemem.trees.forest import Forest
 from treemem.trees.formats.as_tree import as_tree, has_label, is_sympy
+from treemem.trees.formats.forms import TextForm
+from treemem.trees.formats.text_forms import parse_text
 from treemem.trees.tree import Node, Tree, tree_nodes
 
 Example = Any
@@ -38,11 +40,13 @@ class RecordReader(ABC):
             them. None where an example may be read from any.
         most_nodes: the most nodes that one record may have, since a record costs memory and time with every node and
             every level; None: any number.
+        number: the label of leaves that keep numbers as values; None: numbers are labels.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
     example_fields: ClassVar[tuple[str, ...]] = ()
     most_nodes: int | None = None
+    number: str | None = None
 
     def header_of(self, parts: Sequence[str]) -> Sequence[str] | None:
         """Return the names of the columns of a text file, given its first line that is not blank.
@@ -96,6 +100,15 @@ class RecordReader(ABC):
             GraphError: it describes none.
         """
         return as_tree(example)
+
+    def tree_in(self, text: str, form: TextForm) -> Tree:
+        """Return the tree that a text in a form of its own describes (:func:`~treemem.trees.parse_text`).
+
+        Raises:
+            TreememError: it describes none, or is too long.
+        """
+        self._check_size("characters", len(text), _CHARACTERS_PER_NODE)
+        return parse_text(text, form, number=self.number)
 
     def joined(self, trees: Sequence[Tree]) -> Tree:
         """One tree of the trees of an example: the two sides of an equation, say.

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Literal, Protocol, get_args
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.checked_options import checked_choice
-from treemem.errors import ParseError, RecipeError, TreememError
-from treemem.trees.formats.as_tree import as_tree
-from treemem.trees.formats.brackets import parse_brackets
+from treemem.errors import GraphError, ParseError, RecipeError, TreememError, near_names, shown
+from treemem.trees.formats.brackets import format_brackets, parse_brackets
 from treemem.trees.formats.equations.labels import NUMBER
-from treemem.trees.formats.equations.parser import parse_equation, parse_expression
-from treemem.trees.formats.form_signs import may_be_other_form
-from treemem.trees.formats.json_text import parse_json
-from treemem.trees.formats.listops import parse_listops
-from treemem.trees.formats.logic import parse_logic
+from treemem.trees.formats.form_signs import may_be_other_form, told
+from treemem.trees.formats.forms import FORMS, TEXT_FORMS, Form, TextForm, described_forms
 from treemem.trees.formats.other_forms import other_form
-from treemem.trees.formats.preorder import parse_preorder
+from treemem.trees.formats.source_text import decode_source
 from treemem.trees.tree import Tree, tree_from_postorder
 
 
@@ -37,24 +31,13 @@ class LabelledTrees(Protocol):
     def children(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
 
 
-TextForm = Literal[
-    "brackets", "labelled", "unlabelled", "json", "expression", "equation", "preorder", "listops", "logic"
-]
-"""``"brackets"``, ``"labelled"``: ``(f x y)``; ``"unlabelled"``: ``( ( a b ) c )``, whose inner nodes get the label
-``X``. Columns of ``"brackets"`` are refused if they look unlabelled, those of ``"labelled"`` are not."""
-
-TEXT_FORMS: tuple[TextForm, ...] = get_args(TextForm)
-_BRACKETS = ("brackets", "labelled", "unlabelled")
-_PARSERS: dict[str, Callable[[str], Tree]] = {
-    "preorder": parse_preorder,
-    "listops": parse_listops,
-    "logic": parse_logic,
-}
 _DECIMAL = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _NUMBER_LABEL = re.compile(
     rf"(?:(?:Integer|Float|NegativeOne|One):)?({_DECIMAL})|(?:Rational|Half):(-?[0-9]+)(?:/([0-9]+))?"
 )
 _PLAIN_NUMBER = re.compile(_DECIMAL)
+_FIELD = re.compile(r"[a-z_]+:")
+_TREE_SITTER_WORD = re.compile(r"[a-z_][a-z_0-9]*:?|[^A-Za-z0-9]+")
 _SIGNS = "+", "-", "*", "/", "%", "//", "^", "**", "=", "==", "!=", "<", ">", "<=", ">="
 _OPERATORS = frozenset((*_SIGNS, "&", "|", "&&", "||", "->", "=>", "<->", "<=>", "and", "or", "xor", "implies", "iff"))
 
@@ -64,7 +47,7 @@ def parse_text(text: str, form: TextForm = "brackets", *, number: str | None = N
 
     Args:
         text: the text.
-        form: one of ``TEXT_FORMS``.
+        form: one of :data:`~treemem.trees.formats.forms.FORMS`.
         number: the label of leaves that keep numbers as values. By default numbers are labels.
         values: whether ``label=2.5`` in brackets is a leaf with a value even if ``number`` is another label.
 
@@ -77,35 +60,85 @@ def parse_text(text: str, form: TextForm = "brackets", *, number: str | None = N
         >>> str(parse_text("( ( a b ) c )", "unlabelled")), str(parse_text('["f", 2]', "json", number="N"))
         ('(X (X a b) c)', '(f N=2.0)')
     """
-    checked_choice("form", form, TEXT_FORMS)
-    if form in _BRACKETS:
-        first: Literal["label", "child"] = "child" if form == "unlabelled" else "label"
-        return parse_brackets(text, first=first, number=number, values=values)
+    entry = checked_form(form)
+    if entry.parse is parse_brackets or form == "unlabelled":
+        return entry.parse(text, number=number, values=values)
+    text = decode_source(text).removeprefix("\ufeff")
     try:
-        if form == "json":
-            return as_tree(parse_json(text), number=number)
-        if form == "expression":
-            tree = parse_expression(text, numeric=number is not None)
-        elif form == "equation":
-            tree = parse_equation(text, numeric=number is not None)
-        else:
-            tree = _PARSERS[form](text)
-    except ParseError as error:
-        if (seen := _seen_form(text)) is None or f'text="{form}"' in seen:
+        tree = entry.parse(text, number=number) if entry.keeps_numbers else entry.parse(text)
+    except (ParseError, GraphError) as error:
+        if (seen := _seen_form(text, form)) is None:
             raise
-        raise ParseError(f"this looks like {seen}", text, error.offset, f"the form {form!r}") from error
-    return tree if number is None else _with_values(tree, number)
+        problem, offset, expected = str(error), 0, f"the form {form!r}"
+        if isinstance(error, ParseError):
+            problem, offset, expected = error.problem, error.offset, error.expected
+        raise ParseError(f"this looks like {seen}; as {form!r}: {problem}", text, offset, expected) from error
+    return tree if number is None or form in ("json", "python", "newick") else _with_values(tree, number)
 
 
-def _seen_form(text: str) -> str | None:
-    seen = other_form(text)
-    if seen is None and text.lstrip()[:1] == "(":
+def format_text(tree: Tree, form: TextForm = "brackets", *, number: str | None = None) -> str:
+    """Return the text of a tree in this form, which :func:`parse_text` reads back.
+
+    Args:
+        tree: the tree.
+        form: one of :data:`~treemem.trees.formats.forms.FORMS`.
+        number: the label of leaves with values, which are written as numbers.
+
+    Raises:
+        GraphError: the form cannot hold the tree.
+        VocabularyError: it has no spelling for a label.
+        RecipeError: there is no such form, or it has no writer, since a tree does not say all that it holds.
+
+    Example:
+        >>> format_text(Tree("f", ["x y", Tree("N", value=2)]), "smtlib", number="N")
+        '(f |x y| 2)'
+    """
+    entry = checked_form(form)
+    if entry.write is None:
+        raise RecipeError(f"the form {form!r} is only read: a tree does not say all that its texts hold")
+    if entry.write is format_brackets:
+        return entry.write(tree)
+    if form in ("json", "newick"):
+        return entry.write(tree, number)
+    nodes = list(tree.postorder())
+    if number is not None:
+        labels = [node.label if node.value is None or node.label != number else _written(node.value) for node in nodes]
+        values = [None if node.label == number else node.value for node in nodes]
+        nodes = list((tree := tree_from_postorder(labels, [node.arity for node in nodes], values)).postorder())
+    valued = next((node for node in nodes if node.value is not None), None)
+    if valued is not None and form not in ("preorder", "expression", "equation"):
+        raise GraphError(f"{str(valued)!r:.100} has a value, which the form {form!r} keeps for number={valued.label!r}")
+    return entry.write(tree)
+
+
+def checked_form(name: str) -> Form:
+    """Return the form of a name.
+
+    Raises:
+        RecipeError: there is no such form; the message lists all.
+    """
+    if name not in FORMS:
+        near = near_names(str(name), TEXT_FORMS)
+        raise RecipeError(f"there is no form {shown(name)}{near or '.'} The forms of texts are\n{described_forms()}")
+    return FORMS[name]
+
+
+def _written(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def _seen_form(text: str, form: str) -> str | None:
+    """Return which other form a text seems to be in, and what reads it."""
+    seen = other_form(text, form.partition(":")[0])
+    if seen is not None or text.lstrip()[:1] != "(":
+        return seen
+    for name in ("brackets", "unlabelled"):
         try:
-            parse_brackets(text)
+            FORMS[name].parse(text)
         except TreememError:
-            return None
-        return 'brackets; parse_brackets(text) reads them, and text="brackets" in a table'
-    return seen
+            continue
+        return told(name, but=form)
+    return None
 
 
 def _with_values(tree: Tree, number: str) -> Tree:
@@ -137,7 +170,8 @@ class TextReader:
     """
 
     def __init__(self, form: TextForm, number: str | None = None, *, values: bool = True) -> None:
-        self.form = checked_choice("text", form, TEXT_FORMS)
+        checked_form(form)
+        self.form = form
         self.number = number
         self.values = values
         self._is_sign = form == "brackets"
@@ -171,6 +205,12 @@ class TextReader:
             raise RecipeError(
                 f"every child but the last of its node ends in a comma, such as {example!r}: these seem to be lists "
                 'with commas. Write (f x y), or give text="labelled" if the commas belong to the labels'
+            )
+        if self._num_bracketed and (names := _other_words(forest)) is not None:
+            example, form = names
+            raise RecipeError(
+                f"these brackets have items such as {example!r}, as {form} has. Give the form of the trees, or "
+                'text="labelled" if these are labels'
             )
         if self._num_bracketed and (sign := self._unlabelled(forest)):
             raise RecipeError(
@@ -250,3 +290,21 @@ def _before_comma(forest: LabelledTrees) -> str | None:
     if not has_comma.any() or not np.array_equal(has_comma, is_leaf & ~is_last):
         return None
     return forest.labels[forest.label[np.argmax(has_comma)]]
+
+
+def _other_words(forest: LabelledTrees) -> tuple[str, str] | None:
+    """Return a leaf that is the name of a field or half of a symbol in another form of brackets, and the form."""
+    halves = [label for label in forest.labels if len(label) > 1 and (label[0] == "|") != (label[-1] == "|")]
+    if len({label[0] == "|" for label in halves}) == 2:
+        return halves[0], 'text="smtlib" or "lisp"'
+    is_field = np.array([_FIELD.fullmatch(label) is not None for label in forest.labels], bool)
+    if not is_field.any() or not all(map(_TREE_SITTER_WORD.fullmatch, forest.labels)):
+        return None
+    pointer, child = forest.children()
+    is_last = np.ones(len(forest.label), bool)
+    is_last[child] = False
+    is_last[child[pointer[1:][forest.arity > 0] - 1]] = True
+    chosen = is_field[forest.label]
+    if (chosen & (is_last | (forest.arity > 0))).any():
+        return None
+    return forest.labels[forest.label[np.argmax(chosen)]], 'text="tree_sitter"'
