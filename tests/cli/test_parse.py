@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from treemem.cli import main
+from treemem.trees.formats.forms import FORMS
 
 
 def test_a_tree_is_drawn_with_its_brackets_size_height_and_tokens(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,3 +74,22 @@ def test_a_text_of_words_is_printed_and_an_unknown_word_is_named(capsys: pytest.
     assert "tokens: the boy laughs <eos>" in capsys.readouterr().out
     assert main(["parse", "language_modeling", "the boi"]) == 2
     assert "unknown token 'boi'; did you mean boy" in capsys.readouterr().err
+
+
+def test_texts_in_a_form_are_read_without_a_task(
+    failing: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_to_standard_input(monkeypatch, b"(A,\nB);(C,D);\n(E\n")
+    assert main(["parse", "--form", "newick", "(F,G)H;", "-"]) == 2
+    said = capsys.readouterr()
+    brackets = [line for line in said.out.splitlines() if line.startswith("brackets: ")]
+    assert brackets == ["brackets: (H F G)", "brackets: (X A B)", "brackets: (X C D)"]
+    assert said.err.startswith("error: -, line 3")
+    assert "there is no form 'newik'; did you mean newick?" in failing("parse", "--form", "newik", "(A,B);")
+    assert "without a task" in failing("parse", "--form", "newick", "--task", "listops", "(A,B);")
+
+
+@pytest.mark.parametrize("command", ["parse", "predict"])
+def test_all_forms_are_listed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--form", "help"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(FORMS)

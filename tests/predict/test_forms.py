@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from engine_parity import HAS_DGL, NO_DGL
 
-from treemem.errors import GraphError, ParseError
+from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.predict import TreePredictor
+from treemem.predict import TreePredictor, predict_file
 from treemem.tasks.equation_verification import EquationVerification
 from treemem.tasks.listops import ListOps
-from treemem.trees import parse_equation
+from treemem.tasks.table import task_from_table
+from treemem.trees import format_text, parse_brackets, parse_equation
 
 TASK = EquationVerification()
 MODEL = Model(TASK, NetworkConfig("TreeLSTM", {"hidden_size": 4}))
@@ -65,3 +69,36 @@ def test_a_data_frame_gives_answers_with_its_index() -> None:
     classes = lists.predict(pandas.DataFrame({"tree": ["[MAX 2 9 ]"]}, index=[7]))
     assert classes.shape == (1, 10)
     assert list(classes.index) == [7]
+
+
+def test_a_file_of_trees_in_a_form_is_predicted(tmp_path: Path) -> None:
+    trees = [str(parse_equation(text)) for text in (EQUATION, "sin(y) = 3")]
+    file = tmp_path / "trees.json"
+    as_lists = [format_text(parse_brackets(tree), "json") for tree in trees]
+    file.write_text("\n".join([as_lists[0], "", '["f", "x"]', "(f x)", as_lists[1]]))
+    counts = predict_file(TreePredictor(MODEL), file, tmp_path / "answers.jsonl", form="json")
+    assert (counts.records, counts.rejected) == (4, 2)
+    answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert [answer["id"] for answer in answers] == [1, 3, 4, 5]
+    np.testing.assert_allclose(
+        [answer["probability"] for answer in answers[::3]], MODEL.predict([EQUATION, "sin(y) = 3"]), atol=1e-6
+    )
+    assert answers[2]["error"].startswith("line 4, column 1: this looks like brackets")
+    file.write_text("\n".join([as_lists[0], "", "", "(f x)"]))
+    with pytest.raises(ParseError, match=r"trees.json, line 4, column 1: this looks like brackets"):
+        predict_file(TreePredictor(MODEL), file, tmp_path / "other.jsonl", form="json", strict=True)
+    with pytest.raises(RecipeError, match="choose one"):
+        predict_file(TreePredictor(MODEL), file, tmp_path / "third.jsonl", form="json", format="text")
+    with pytest.raises(RecipeError, match="there is no form 'jsn'"):
+        predict_file(TreePredictor(MODEL), file, tmp_path / "third.jsonl", form="jsn")  # type: ignore[arg-type]
+
+
+def test_a_model_of_a_table_keeps_numbers_in_texts_of_another_form() -> None:
+    task = task_from_table(
+        [{"tree": "(f 2 x)", "label": "a"}, {"tree": "(f 3 y)", "label": "b"}], tree="tree", target="label", number="N"
+    )
+    reader = task.reader
+    assert reader.tree_in("(f 2 x)", "smtlib") == reader.parse("(f 2 x)") == parse_brackets("(f N=2.0 x)")
+    reader.most_nodes = 1
+    with pytest.raises(GraphError, match="this record has 17 characters"):
+        reader.tree_in("(f 2 xxxxxxxxxxx)", "smtlib")

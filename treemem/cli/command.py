@@ -111,6 +111,23 @@ def add_input_format(parser: CommandParser, of: str, more: str = "") -> None:
     )
 
 
+class _FormOption(argparse.Action):
+    """A form of texts. ``help`` prints all forms."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if values == "help":
+            from treemem.trees.formats.forms import described_forms
+
+            print(described_forms())
+            raise SystemExit(0)
+        setattr(namespace, self.dest, values)
+
+
+def add_form(parser: CommandParser, help: str) -> None:
+    """Add the option ``--form``, the form of trees in texts."""
+    parser.add_argument("--form", action=_FormOption, metavar="FORM", help=f"{help}; --form help lists all forms")
+
+
 def add_output(parser: CommandParser, metavar: str, help: str, *, required: bool = True) -> None:
     """Add the options ``--output`` and ``--overwrite``."""
     parser.add_argument("-o", "--output", type=str, required=required, metavar=metavar, help=help)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_overrides
+from treemem.cli.command import Command, CommandParser, UsageError, add_form, add_overrides
 
 if TYPE_CHECKING:
     from treemem.task import Task
+    from treemem.trees.tree import Tree
 
 _DEEPEST = 40
 
@@ -20,10 +21,14 @@ def _add_arguments(parser: CommandParser) -> None:
         "words", nargs="+", metavar="TASK TEXT", type=str, help="task and texts; - reads standard input"
     )
     parser.add_argument("--task", type=str, metavar="TASK", help="the task, if all arguments are texts")
+    add_form(parser, "no task: all arguments are texts in this form, and - reads a file of them")
     add_overrides(parser, "task_options.form=nary")
 
 
 def _run(options: Namespace) -> None:
+    if options.form is not None:
+        _print_forms(options)
+        return
     from treemem.runs.recipe import load_task_data
 
     name, texts = (options.words[0], options.words[1:]) if options.task is None else (options.task, options.words)
@@ -32,6 +37,19 @@ def _run(options: Namespace) -> None:
     task, _ = load_task_data(name, options.set)
     for place, (line, text) in enumerate(_numbered(texts)):
         print("\n" * bool(place) + _shown(task, text, line), flush=True)
+
+
+def _print_forms(options: Namespace) -> None:
+    from treemem.trees.formats.text_forms import parse_text
+    from treemem.trees.formats.tree_files import read_trees
+
+    if options.task is not None or options.set:
+        raise UsageError("--form reads trees without a task; leave --task and --set out")
+    is_first = True
+    for text in options.words:
+        for tree in read_trees("-", options.form) if text == "-" else [parse_text(text, options.form)]:
+            print("\n" * (not is_first) + _drawn(tree), flush=True)
+            is_first = False
 
 
 def _numbered(texts: Sequence[str]) -> Iterator[tuple[int | None, str]]:
@@ -57,7 +75,6 @@ def _numbered(texts: Sequence[str]) -> Iterator[tuple[int | None, str]]:
 def _shown(task: Task, text: str, line: int | None) -> str:
     from treemem.errors import ParseError, VocabularyError
     from treemem.trees.forest import Forest
-    from treemem.trees.formats.outline import format_outline
 
     try:
         tree = task.parse(text)
@@ -66,18 +83,19 @@ def _shown(task: Task, text: str, line: int | None) -> str:
     except (ParseError, VocabularyError) as error:
         raise error if line is None else error.at(line) from error
     tokens = [" ".join(words) for words in examples.forest.tokens(task.token_form).strings()]
-    return "\n".join([
-        format_outline(tree, _DEEPEST),
-        f"brackets: {tree}",
-        f"size: {tree.size}, height: {tree.height}",
-        *(f"tokens: {words}" for words in tokens),
-    ])  # fmt: skip
+    return "\n".join([_drawn(tree), *(f"tokens: {words}" for words in tokens)])
+
+
+def _drawn(tree: Tree) -> str:
+    from treemem.trees.formats.outline import format_outline
+
+    return f"{format_outline(tree, _DEEPEST)}\nbrackets: {tree}\nsize: {tree.size}, height: {tree.height}"
 
 
 COMMAND = Command(
     name="parse",
     summary="Print the tree of a text: a drawing, its brackets, size, height, and the tokens for sequence networks.",
-    usage="TASK TEXT ... | --task TASK TEXT ... [options]",
+    usage="TASK TEXT ... | --task TASK TEXT ... | --form FORM TEXT ... [options]",
     description=(
         "The text - reads lines of standard input. Write -- before texts that begin with -. A tab separates the two\n"
         "formulas of logical_inference."
@@ -85,6 +103,7 @@ COMMAND = Command(
     examples=(
         'treemem parse equation_verification "sin(x)^2 + cos(x)^2 = 1"',
         'treemem parse equation_verification -- "-x=-1*x"',
+        "treemem parse --form newick \"(A,(B,'C d')e);\"",
         'treemem parse --task listops "[MAX 2 9 [MIN 4 7 ] 0 ]" --set task_options.form=nary',
     ),
     add_arguments=_add_arguments,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_input_format, add_output, add_shared
+from treemem.cli.command import Command, CommandParser, add_form, add_input_format, add_output, add_shared
 from treemem.errors import RecipeError
 
 _logger = logging.getLogger(__name__)
@@ -19,6 +19,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("input", metavar="INPUT", type=str, help="file of records, or - for standard input")
     add_output(parser, "OUTPUT", "file, or - for standard output")
     add_input_format(parser, "INPUT", more=", dgl")
+    add_form(parser, "INPUT is a file of trees in this form, not of records")
     parser.add_argument("--output-format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet (by its name)")
     parser.add_argument("--threshold", type=float, metavar="P", help="predict 1 above this probability of true (0.5)")
     parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
@@ -49,6 +50,7 @@ def _run(options: Namespace) -> int:
         options.input,
         options.output,
         format=options.format,
+        form=options.form,
         output_format=options.output_format,
         strict=options.strict,
         resume=options.resume,

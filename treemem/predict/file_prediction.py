@@ -32,7 +32,10 @@ from treemem.records import (
     write_records,
 )
 from treemem.trees.forest import Forest
+from treemem.trees.formats.forms import TextForm
 from treemem.trees.formats.record_reader import RecordReader, find_refused
+from treemem.trees.formats.text_forms import checked_form
+from treemem.trees.formats.tree_files import texts_of
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ def predict_file(
     output: str | os.PathLike[str],
     *,
     format: str | None = None,
+    form: TextForm | None = None,
     output_format: str | None = None,
     strict: bool = False,
     resume: bool = False,
@@ -82,6 +86,8 @@ def predict_file(
         output: a path, or ``"-"`` for standard output. If it is a link, its target is written.
         format: format of the input: ``"text"``, ``"csv"``, ``"jsonl"``, ``"parquet"`` or ``"dgl"``. By default the
             ending of the name decides; ``"text"`` for standard input.
+        form: the input is a file of trees in this form (:func:`~treemem.trees.read_trees`), and not of records. The
+            ``id`` of a tree is the line on which it begins.
         output_format: format of the output, except ``"dgl"``. By default the ending of the name decides; ``"jsonl"``
             for standard output.
         strict: raise the error of the first bad record.
@@ -108,8 +114,7 @@ def predict_file(
         raise RecipeError("resume and overwrite contradict each other; choose one")
     to_standard_output = os.fspath(output) == "-"
     wanted = format_of(os.fspath(output), output_format or ("jsonl" if to_standard_output else None))
-    is_dgl = format == "dgl" or (format is None and os.fspath(input).lower().endswith(".bin"))
-    given = "dgl" if is_dgl else format_of(os.fspath(input), format)
+    given = _input_format(os.fspath(input), format, form)
     if to_standard_output:
         if resume:
             raise RecipeError("standard output cannot be resumed; name a file as output")
@@ -133,6 +138,25 @@ def predict_file(
             run.write_to(partial, wanted)
             partial.finish(wanted, FIELDS, packed=is_packed(os.fspath(output)))
     return run.counts(begin)
+
+
+def _input_format(name: str, format: str | None, form: TextForm | None) -> str:
+    """Return the format of the input, or ``"trees:FORM"``.
+
+    Raises:
+        RecipeError: it does not exist, or both a format and a form are given.
+    """
+    if form is None:
+        return (
+            "dgl" if format == "dgl" or (format is None and name.lower().endswith(".bin")) else format_of(name, format)
+        )
+    checked_form(form)
+    if format is not None:
+        raise RecipeError("format is that of a file of records, and form that of a file of trees; choose one")
+    return f"{_TREES}{form}"
+
+
+_TREES = "trees:"
 
 
 class _Run:
@@ -181,7 +205,8 @@ class _Run:
         Raises:
             TreememError: the error of the first bad record, with ``strict``, after the answers before it.
         """
-        processes = 1 if self.format == "dgl" else self.predictor.processes
+        has_trees = self.format == "dgl" or self.format.startswith(_TREES)
+        processes = 1 if has_trees else self.predictor.processes
         with (
             progress_bar(None, "predicting", self.progress, unit="records") as bar,
             closing(self.predictor.answers(chunks, processes)) as answered,
@@ -261,6 +286,8 @@ class _Run:
             model = self.predictor.model
             trees_per_example = model.task.examples(Forest.from_trees([])).trees_per_example
             yield from read_graphs(self.source, model.vocabulary.labels, reader, trees_per_example)
+        elif self.format.startswith(_TREES):
+            yield from _tree_entries(self.source, self.format.removeprefix(_TREES), reader)
         else:
             yield from _record_entries(self.source, self.format, reader)
         check_unchanged(self.source, self._size)
@@ -315,6 +342,14 @@ def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[
             yield Entry(record.line, record.line, "\t".join(record.fields.values()))
         else:
             yield Entry(record.line, id_of(record.fields, record.line), example_of(record.fields, reader))
+
+
+def _tree_entries(source: str, form: Any, reader: RecordReader) -> Iterator[Entry]:
+    for line, text in texts_of(source, form):
+        try:
+            yield Entry(line, line, reader.tree_in(text, form))
+        except TreememError as error:
+            yield Entry(line, line, None, error)
 
 
 def _counts_of(output: Path, format: str, begin: float) -> PredictionCounts:
