@@ -41,6 +41,9 @@ def _networks() -> dict[str, NetworkConfig]:
             f"LSTM+{name}": NetworkConfig("SequenceToSequence", {**memory, "memory": name})
             for name in ("stack", "queue", "deque")
         },
+        "Transformer": NetworkConfig(
+            "SequenceToSequenceTransformer", {"hidden_size": 128, "dropout": 0.1, "norm_first": True}
+        ),
     }
 
 

@@ -124,6 +124,8 @@ LAYERS = [
     (SPINN, {"normalisation": "batch", "tracker_size": 1}, "hidden_size and a tracker_size other than 1"),
     (SPINN, {"normalisation": "layer"}, "normalisation='layer' is none of none, batch"),
     (SequenceToSequence, {"vocabulary": SYMBOLS, "beam_size": 0}, "beam_size"),
+    (SequenceToSequence, {"vocabulary": SYMBOLS, "most_symbols": 0}, "most_symbols"),
+    (SequenceToSequence, {"vocabulary": SYMBOLS, "dropout": 1.5}, "dropout"),
     (SequenceToSequence, {"vocabulary": SYMBOLS, "attention": "dot"}, "set encoder: separate"),
     (SequenceToSequence, {"vocabulary": SYMBOLS, "encoder": "separate", "output": "pointer"}, "set attention to"),
     *(

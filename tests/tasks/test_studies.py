@@ -24,6 +24,7 @@ FOLDERS = (
     "language_modeling/english",
     "sentiment",
     "transduction",
+    "text_to_text/scan",
     "reading",
     "formal_languages",
     "learning_to_execute",

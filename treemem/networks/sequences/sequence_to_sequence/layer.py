@@ -105,12 +105,9 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
             raise RecipeError("encoder: bidirectional needs attention to it; set attention: bilinear or additive")
         if output == "pointer" and attention == "none":
             raise RecipeError("output: pointer points by attention; set attention to dot, bilinear or additive")
-        known = {leaf: number for number, leaf in enumerate(vocabulary.leaves)}
-        if END not in known or BETWEEN not in known:
-            raise RecipeError(f"the vocabulary of a sequence-to-sequence network has the symbols {END} and {BETWEEN}")
-        self.end, self.between = known[END], known[BETWEEN]
+        self.end, self.between = end_and_between(vocabulary)
         self.hidden_size, self.vocabulary = hidden_size, vocabulary
-        self.embedding = nn.Embedding(len(known), embedding_size)
+        self.embedding = nn.Embedding(len(vocabulary.leaves), embedding_size)
         self.beam_size, self.points = beam_size, output == "pointer"
         self.dropout, self.most_symbols = dropout, most_symbols
 
@@ -122,7 +119,7 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         self.cell = driving([*attended, *named_memories(memory, memory_options)])
         self.encoder = None if encoder == "shared" else driving(named_memories(memory, memory_options))
         self.backward_encoder = driving([]) if encoder == "bidirectional" else None
-        self.symbol = None if self.points else nn.Linear(hidden_size, len(known))
+        self.symbol = None if self.points else nn.Linear(hidden_size, len(vocabulary.leaves))
 
     def forward(self, batch: TokenBatch, *, trace: bool = False) -> Seq2SeqOutput:
         """Return the logits of the target's symbols, given those before them; in evaluation also what it writes.
@@ -274,6 +271,18 @@ class Seq2SeqOutput(EncoderOutput):
     ) -> None:
         super().__init__(root, outputs, trace=trace)
         self.decoded, self.vocabulary, self.tokens = decoded, vocabulary, tokens
+
+
+def end_and_between(vocabulary: Vocabulary) -> tuple[int, int]:
+    """Return the ids of ``</s>`` and ``|||``.
+
+    Raises:
+        RecipeError: the vocabulary does not have them.
+    """
+    known = {leaf: number for number, leaf in enumerate(vocabulary.leaves)}
+    if END not in known or BETWEEN not in known:
+        raise RecipeError(f"the vocabulary of a sequence-to-sequence network has the symbols {END} and {BETWEEN}")
+    return known[END], known[BETWEEN]
 
 
 def checked_limits(batch: TokenBatch, most_symbols: int | None, training: bool) -> torch.Tensor:

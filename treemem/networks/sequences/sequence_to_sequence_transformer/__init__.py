@@ -1,0 +1,3 @@
+"""A Transformer from sequence to sequence."""
+
+NETWORKS = {"SequenceToSequenceTransformer": "layer:SequenceToSequenceTransformer"}
