@@ -69,6 +69,7 @@ class Model(nn.Module):
         encoder = network.build(self.vocabulary, networks, form=task.token_form)
         self.encoder = task.prepared(encoder, self.vocabulary)
         self.temperature = 1.0
+        self.threshold: float | None = None
         self.unseen: tuple[str, ...] = ()
         self.unseen_kinds: tuple[tuple[str, int], ...] = ()
         if not hasattr(self.encoder, "hidden_size"):
@@ -263,9 +264,20 @@ class Model(nn.Module):
         """Return the outputs as probabilities at the model's temperature; see :meth:`Task.predicted`."""
         return self.task.predicted(outputs, targets, temperature=self.temperature)
 
-    def answers(self, kept: Any, examples: Examples, *, threshold: float = 0.5) -> list[Answer]:
-        """Return the predictions for all of ``examples``, of which :meth:`outputs` returned ``kept``."""
+    def answers(self, kept: Any, examples: Examples, *, threshold: float | None = None) -> list[Answer]:
+        """Return the predictions for all of ``examples``, of which :meth:`outputs` returned ``kept``.
+
+        Args:
+            kept, examples: the outputs and their examples.
+            threshold: of the probability; None: that of the model.
+        """
+        threshold = self.usual_threshold if threshold is None else threshold
         return self.task.answers(kept, examples.targets, temperature=self.temperature, threshold=threshold)
+
+    @property
+    def usual_threshold(self) -> float:
+        """The threshold of the model, 0.5 if it has none."""
+        return 0.5 if self.threshold is None else self.threshold
 
     def predict(self, data: Iterable[Any] | Forest, *, batch_size: int = 1024) -> Any:
         """Return probabilities for examples (:meth:`Task.forest_of`); a task without classes returns its predictions.

@@ -43,28 +43,6 @@ _IN_QUOTES = re.compile(r'"(?:[^"]|"")+"')
 _NAME = re.compile(r"[A-Za-z_][\w .-]*")
 
 
-@dataclass(frozen=True)
-class TableDataOptions:
-    """How the rows are divided if the table has no column ``split``.
-
-    Args:
-        validation: share of the rows to validate with.
-        test: share of the rows to test with.
-        seed: of the division.
-
-    Raises:
-        RecipeError: the shares are negative or leave nothing to train on.
-    """
-
-    validation: float = 0.1
-    test: float = 0.1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.validation, self.test) < 0 or self.validation + self.test >= 1:
-            raise RecipeError("data.validation and data.test are shares of the rows: at least 0, and below 1 together")
-
-
 class Table(NamedTuple):
     """The rows of a table.
 
@@ -367,16 +345,3 @@ def _why_no_column(column: str, fields: Mapping[str, Any]) -> str:
     if not near and text is not None:
         return f"; its first row has one cell, {shown(text, 50)}. The columns of a text file are separated by tabs"
     return near or f"; there are {quoted(fields, most=20)}"
-
-
-def divided(table: Table, options: TableDataOptions) -> NDArray[Any]:
-    """Return the split of each row: that of the table, or one that is drawn."""
-    if table.split is not None:
-        return table.split
-    count = len(table.forest)
-    order = np.random.default_rng(options.seed).permutation(count)
-    num_test, num_validation = round(options.test * count), round(options.validation * count)
-    split = np.full(count, "train", "<U10")
-    split[order[:num_test]] = "test"
-    split[order[num_test : num_test + num_validation]] = "validation"
-    return split

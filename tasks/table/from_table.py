@@ -18,6 +18,9 @@ from treemem.tasks.table.regression import TableRegression
 from treemem.tasks.table.task import TableClasses, TableTask
 
 _LIKE_NUMBER = re.compile(r"[-+\u2212]?[$\u20ac\u00a3]?\s?[0-9]+([,.\s'\u2019_][0-9]+)*\s?[%$\u20ac\u00a3]?")
+_MOST_CLASSES, _MOST_OF_ROWS = 20, 0.1
+"""Whole numbers are classes if there are at most so many different ones, or so many of the rows."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -32,11 +35,12 @@ def task_from_table(
         target: the column to predict, or several.
         kind: ``"classes"``, ``"regression"``, ``"labels"`` or ``"nodes"``. By default a column of lists,
             or of texts that are lists in JSON, holds classes of nodes; several columns of 0 and 1 are labels; other
-            numbers, if they have decimals or several columns, are for regression; anything else is a class.
+            numbers, if they have decimals or several columns, are for regression; anything else is a class, unless it
+            has more than 20 different whole numbers, and these are more than a tenth of the rows.
         options: of the task; see :class:`TableTask`.
 
     Raises:
-        RecipeError: a missing file or column, or targets that do not suit the kind.
+        RecipeError: a missing file or column, targets that do not suit the kind, or that may be of two kinds.
         ParseError, GraphError, VocabularyError: a tree that cannot be read, with its row.
 
     Example:
@@ -49,7 +53,7 @@ def task_from_table(
         if not isinstance(name, str):
             raise RecipeError(f"a column has a text as its name, not {shown(name)}; rename it: frame.columns = [...]")
     reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"), target)
-    others = other_columns(weight=options.get("weight"))
+    others = other_columns(weight=options.get("weight"), group_column=options.get("group_column"))
     table = read_table(source, reader, target, others=others, for_training=True)
     if kind is None:
         kind = _kind_of(table)
@@ -87,7 +91,15 @@ def _kind_of(table: Table) -> str:
     known = numbers[~np.isnan(numbers)]
     if len(targets) > 1:
         return "labels" if np.isin(known, (0, 1)).all() else "regression"
-    return "classes" if (known == known.round()).all() else "regression"
+    if (known != known.round()).any():
+        return "regression"
+    distinct = len(np.unique(known))
+    if distinct > _MOST_CLASSES and distinct > _MOST_OF_ROWS * len(known):
+        raise RecipeError(
+            f"the target has {distinct} whole numbers in {len(known)} rows, which may be numbers or names of classes; "
+            'give kind="regression" to predict a number, or kind="classes" to tell these values apart'
+        )
+    return "classes"
 
 
 def _is_list(value: Any) -> bool:

@@ -13,7 +13,9 @@ from torch.nn import functional
 from treemem.data.examples import Examples
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError, quoted
-from treemem.metrics.score import Monitor, Score, scores_by_group
+from treemem.metrics.class_report import ClassReport, label_metrics, report_of_labels
+from treemem.metrics.score import Monitor, Score, scores_by_group, with_overall
+from treemem.metrics.threshold import best_threshold, log_odds
 from treemem.nn import ClassifierHead
 from treemem.task import Answer
 from treemem.tasks.table.data import Table
@@ -52,6 +54,9 @@ class TableLabels(TableTask):
         of_ones = 1.0 if self.class_weight is None else self.class_weight
         return weights[:, None] * np.where(target == 1, of_ones, 1)
 
+    def _strata(self, table: Table) -> list[Any]:
+        return list(map(tuple, self._targets(table).tolist()))
+
     def head(self, hidden_size: int) -> nn.Module:
         return ClassifierHead(hidden_size, len(self.target))
 
@@ -61,7 +66,10 @@ class TableLabels(TableTask):
         return SumCount.of_losses(loss.mean(1)) if weight is None else SumCount.of_losses(loss, weight)
 
     def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
-        """Return the mean F1 of the labels, the share of examples with all labels correct, and F1 of each label."""
+        """Return by group and overall the mean F1 of the labels, accuracy (all labels correct) and F1 of each label.
+
+        Overall there are the means of AUC and average precision, too.
+        """
         predicted, right = (kept > 0).numpy(), targets["label"] > 0
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
@@ -71,7 +79,25 @@ class TableLabels(TableTask):
             by_label = {f"f1 {name}": float(value) for name, value in zip(self.target, f1, strict=True)}
             return {"f1": float(f1.mean()), "accuracy": float((predicted == right)[chosen].all(1).mean()), **by_label}
 
-        return scores_by_group(group, metrics)
+        return with_overall(scores_by_group(group, metrics), label_metrics(right, kept.double().numpy()))
+
+    @property
+    def scores_follow_threshold(self) -> bool:
+        return True
+
+    def at_threshold(self, kept: Tensor, threshold: float, *, temperature: float = 1.0) -> Tensor:
+        return kept.double() - log_odds(threshold)
+
+    def best_threshold(
+        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], metric: str, *, temperature: float = 1.0
+    ) -> float:
+        return best_threshold(self.predicted(kept, targets), targets["label"] > 0, metric)
+
+    def report(
+        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, threshold: float = 0.5
+    ) -> ClassReport | None:
+        ranks = kept.double().numpy()
+        return report_of_labels(self.target, ranks > 0, targets["label"] > 0, ranks, threshold)
 
     def answers(
         self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5

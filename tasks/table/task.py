@@ -16,18 +16,18 @@ from torch.nn import functional
 from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError, quoted, shown
-from treemem.metrics.score import LOSS, Monitor
+from treemem.metrics.class_report import class_metrics
+from treemem.metrics.score import LOSS, Monitor, Score, with_overall
 from treemem.networks import NetworkConfig, every_network
 from treemem.task import ClassificationTask, Task
 from treemem.tasks.table.cells import ClassName, class_numbers
 from treemem.tasks.table.data import (
     Table,
-    TableDataOptions,
     TableRecords,
-    divided,
     other_columns,
     read_table,
 )
+from treemem.tasks.table.splits import TableDataOptions, divided, warn_of_rare_labels
 from treemem.tasks.table.weights import WEIGHT, balanced_weights, class_weights, of_classes, row_weights
 from treemem.trees.forest import Forest
 from treemem.trees.formats.forms import TextForm
@@ -68,6 +68,7 @@ class TableTask(Task):
         class_weight: the weight of each class in the loss: ``"balanced"`` (all classes weigh the same together, as in
             scikit-learn), a number for each class by its name (1 for the others), or a number for each in order. Of
             labels, the weight of the ones of each column. A row weighs its own weight times that of its class.
+        group_column: a column whose equal values stay in one split, such as that of the person who wrote the trees.
         table: the rows, if they are not in a file: a DataFrame or a list of dictionaries.
     """
 
@@ -90,6 +91,7 @@ class TableTask(Task):
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     weight: str | None = None
+    group_column: str | None = None
     class_weight: str | Mapping[Any, float] | tuple[float, ...] | None = None
     table: Any = field(default=None, repr=False, compare=False, kw_only=True)
 
@@ -113,7 +115,7 @@ class TableTask(Task):
 
     @property
     def _other_columns(self) -> tuple[str, ...]:
-        return other_columns(weight=self.weight)
+        return other_columns(weight=self.weight, group_column=self.group_column)
 
     @property
     def _weighted_names(self) -> tuple[Any, ...]:
@@ -163,8 +165,15 @@ class TableTask(Task):
     def make_data(self, options: TableDataOptions, *, progress: bool | None = None) -> TaskData:
         table = self._rows()
         columns = ", ".join(self.target)
-        card = f"{len(table.forest)} rows of {self.path or 'a table'}: {self.tree} -> {columns}\n"
-        return self._labelled(self._with_targets(table, {"split": divided(table, options)}), card)
+        group = None if self.group_column is None else table.others[self.group_column]
+        split, about = divided(table, options, self._strata(table), group)
+        warn_of_rare_labels(table.forest, split)
+        card = f"{len(table.forest)} rows of {self.path or 'a table'}: {self.tree} -> {columns}\n{about}"
+        return self._labelled(self._with_targets(table, {"split": split}), card)
+
+    def _strata(self, table: Table) -> list[Any] | None:
+        """Return what ``data.stratified`` divides alike, of each row; None for targets that are no classes."""
+        return None
 
     def _labelled(self, data: Forest, card: str) -> TaskData:
         """Return the rows with a target.
@@ -295,6 +304,9 @@ class TableClasses(TableTask, ClassificationTask):
     def _target_weights(self, data: Forest, target: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
         return weights * of_classes(self.class_weight, target)
 
+    def _strata(self, table: Table) -> list[Any]:
+        return self._targets(table).tolist()
+
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
         """Return the cross-entropy, weighted if rows or classes have weights."""
         weight = self._loss_weight(targets)
@@ -304,6 +316,14 @@ class TableClasses(TableTask, ClassificationTask):
 
     def _targets(self, table: Table) -> NDArray[Any]:
         return np.array(class_numbers(self.classes, table.targets[0], table.place), np.int64)
+
+    def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
+        """Return accuracy and majority by group and overall; overall the metrics of :func:`class_metrics`, too."""
+        scores = super().scores(kept, targets, group)
+        if not len(kept):
+            return scores
+        ranks = kept.double().log_softmax(-1).numpy()
+        return with_overall(scores, class_metrics(kept.argmax(-1).numpy(), targets["label"], ranks))
 
     def training_monitor(self, examples: Any, chosen: NDArray[np.int64]) -> Monitor:
         """Return the validation loss if most of the training examples have one class, else the accuracy."""

@@ -18,6 +18,7 @@ from toy_task import MoreX, toy_data
 import treemem
 from treemem import Forest, Tree, TreeBatch, TreePredictor, Vocabulary, dgl_import, native, predict_file
 from treemem.explore import explore
+from treemem.model import Model
 from treemem.native import compile_mode
 from treemem.networks import NetworkConfig
 from treemem.nn import ONLSTM, EqualityHead, TreeLSTM, TreeNetwork
@@ -107,11 +108,38 @@ def of_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     weighted = task_from_table(table, **columns, weight="importance")
     yield message(lambda: weighted.make_data(TableDataOptions()))
     yield message(lambda: task_from_table(table, **columns, class_weight={"positive": 2}))
+    yield from of_tables()
     yield message(lambda: treemem.load("runs/other"))
     shutil.copytree(max(Path("runs/mine/checkpoints").iterdir()), "torn")
     weights = Path("torn/model.safetensors")
     weights.write_bytes(weights.read_bytes()[:100])
     yield message(lambda: treemem.load("torn"))
+
+
+def of_tables() -> Iterator[str]:
+    counted = [{"tree": f"(f x{row})", "y": row % 21} for row in range(40)]
+    yield message(lambda: task_from_table(counted, tree="tree", target="y"))
+    equal = [{"tree": "x", "y": "ab"[row % 2], "person": "p3"} for row in range(10)]
+    task = task_from_table(equal, tree="tree", target="y")
+    yield message(lambda: task.make_data(TableDataOptions()))
+    told = [{**row, "split": ("train", "test")[place % 2]} for place, row in enumerate(equal)]
+    task = task_from_table(told, tree="tree", target="y", group_column="person")
+    yield message(lambda: task.make_data(TableDataOptions(stratified=True)))
+    yield message(lambda: task.make_data(TableDataOptions()))
+    task = task_from_table(
+        [{**row, "split": ("train", "validation")[place % 2]} for place, row in enumerate(equal)],
+        tree="tree", target="y",
+    )  # fmt: skip
+    network = NetworkConfig("TreeLSTM", {"hidden_size": 4})
+
+    def trained(monitor: str) -> None:
+        data, options = task.make_data(TableDataOptions()), TrainingOptions(epochs=1, monitor=monitor)
+        fit(task, network, data, options, output="runs/of_tables")
+
+    yield message(lambda: trained("balanced"))
+    yield message(lambda: trained("auc"))
+    numbers = task_from_table([{"tree": "x", "y": 0.5}], tree="tree", target="y")
+    yield message(lambda: TreePredictor(Model(numbers, network), threshold=0.2))
 
 
 def of_files() -> Iterator[str]:

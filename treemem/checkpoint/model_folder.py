@@ -111,6 +111,7 @@ def _model_of(
         with torch.random.fork_rng(devices=[]):
             model = Model(task, network, vocabulary, networks=networks)
         model.temperature = _checked_temperature(config.get("temperature", 1.0))
+        model.threshold = _checked_threshold(config.get("threshold"), task)
         model.unseen = tuple(map(str, config.get("unseen", ())))
         model.unseen_kinds = tuple((str(label), int(arity)) for label, arity in config.get("unseen_kinds", ()))
     except (TreememError, *MALFORMED) as error:
@@ -198,6 +199,8 @@ def files_of(model: Model, metrics: Iterable[Mapping[str, Any]] = ()) -> dict[st
     }
     if model.temperature != 1.0:
         config["temperature"] = model.temperature
+    if model.threshold is not None:
+        config["threshold"] = model.threshold
     if model.unseen:
         config["unseen"] = list(model.unseen)
     if model.unseen_kinds:
@@ -400,3 +403,11 @@ def records_of(files: Mapping[str, bytes], folder: Path) -> list[dict[str, Any]]
         if not isinstance(record, dict):
             raise CheckpointError(f"{folder / METRICS} holds no records of a run: line {number} is no JSON object")
     return records
+
+
+def _checked_threshold(given: Any, task: Task) -> float | None:
+    if given is None:
+        return None
+    if not isinstance(given, float) or not 0 < given < 1 or not task.has_threshold:
+        raise CheckpointError(f"{task.name} cannot have the threshold {given!s:.100}")
+    return given

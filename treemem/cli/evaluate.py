@@ -15,6 +15,8 @@ from treemem.errors import RecipeError
 
 if TYPE_CHECKING:
     from treemem.metrics.calibration import Reliability
+    from treemem.metrics.class_report import ClassReport
+    from treemem.metrics.score import Score
     from treemem.model import Model
     from treemem.runs.evaluate import Evaluation
     from treemem.task import Task
@@ -39,6 +41,12 @@ def _add_arguments(parser: CommandParser) -> None:
     )
     add_input_format(parser, "DATA")
     parser.add_argument("--reliability", action="store_true", help="print the accuracy by confidence")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="P",
+        help="score the answers above this probability of the second class or of a label (the model's, or 0.5)",
+    )
     parser.add_argument("--json", type=str, metavar="FILE", help="write the scores to this JSON file")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     add_shared(parser, "--device", "--batch-size", "--cuda-graphs")
@@ -71,6 +79,7 @@ def _run(options: Namespace) -> None:
         split=None if split == "all" else split,
         batch_size=options.batch_size,
         cuda_graphs=options.cuda_graphs,
+        threshold=options.threshold,
         title=options.checkpoint,
     )
     name = _name_of(model) if folder is None else folder.name
@@ -82,6 +91,8 @@ def _run(options: Namespace) -> None:
     score = evaluation.overall
     if score.precision is not None:
         print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")
+    if evaluation.report is not None:
+        _print_report(name, evaluation.scores, evaluation.report)
     if not options.reliability and options.json is None:
         return
     from treemem.task import ClassificationTask
@@ -97,6 +108,18 @@ def _run(options: Namespace) -> None:
     if options.json is not None:
         content = _as_json(model, name, evaluation, calibration, options, split)
         write_text(options.json, json.dumps(content, indent=1, ensure_ascii=False) + "\n", overwrite=options.overwrite)
+
+
+def _print_report(name: str, scores: list[Score], report: ClassReport) -> None:
+    """Print the metrics over all examples and those of each class or label, and the confusion matrix."""
+    from treemem.explore import markdown_table, overall_table
+
+    print(f"\nall, %:\n\n{overall_table({name: scores})}\n\n{markdown_table(report.rows())}")
+    if confusion := report.confusion_rows():
+        print(f"\n{markdown_table(confusion)}")
+    if report.threshold is not None:
+        kind = f"{report.names[1]!r} is" if report.confusion is not None else "a label is"
+        print(f"\n{kind} predicted above the probability {report.threshold:.4g}")
 
 
 def _name_of(model: Model) -> str:
@@ -155,6 +178,7 @@ def _as_json(
         "data": options.data,
         "split": split,
         "scores": [score_row(name, score, model.task.group) for score in evaluation.scores],
+        "classes": evaluation.report and evaluation.report.as_record(),
         "reliability": calibration
         and {
             "expected_calibration_error": calibration.expected_calibration_error,

@@ -21,7 +21,9 @@ def _add_arguments(parser: CommandParser) -> None:
     add_input_format(parser, "INPUT", more=", dgl")
     add_form(parser, "INPUT is a file of trees in this form, not of records")
     parser.add_argument("--output-format", type=str, metavar="FORMAT", help="text, csv, jsonl or parquet (by its name)")
-    parser.add_argument("--threshold", type=float, metavar="P", help="predict 1 above this probability of true (0.5)")
+    parser.add_argument(
+        "--threshold", type=float, metavar="P", help="predict 1 above this probability of true (the model's, or 0.5)"
+    )
     parser.add_argument("--strict", action="store_true", help="stop at the first bad record")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument("--processes", type=int, metavar="N", help="processes that read records (cores, at most 4)")

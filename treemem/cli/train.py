@@ -121,7 +121,7 @@ def _tables(task: Task, scores: dict[str, list[Score]], published: Sequence[Publ
     )
     by = f", by {task.group}" if has_groups else ""
     parts = [f"Test: {monitor.metric}{unit}{by}{about}", table]
-    if any(rows[-1].f1 is not None for rows in scores.values()):
+    if any(rows[-1].metrics.keys() & {"f1", "macro f1"} for rows in scores.values()):
         in_parentheses = any(figure.network in scores and figure.metric in OVERALL_METRICS for figure in published)
         about = ", published figures in parentheses" if in_parentheses else ""
         parts += [f"Test, all: %{about}", overall_table(scores, published)]

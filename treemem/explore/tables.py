@@ -8,7 +8,9 @@ from treemem.metrics.score import Monitor, PublishedFigure, Score
 
 ACCURACY = Monitor("accuracy")
 MAJORITY = "majority class"
-OVERALL_METRICS = ("accuracy", "precision", "recall", "f1")
+OVERALL_METRICS = (
+    "accuracy", "precision", "recall", "f1", "macro f1", "balanced accuracy", "auc", "average precision",
+)  # fmt: skip
 
 
 def accuracy_table(
@@ -78,7 +80,9 @@ def _fit_together(rows: Sequence[Score], others: Mapping[int | str, Score]) -> b
 def overall_table(
     scores: Mapping[str, Sequence[Score]], published: Iterable[PublishedFigure] = (), *, split: str = "test"
 ) -> str:
-    """Return a Markdown table of accuracy, precision, recall and F1 over all examples, in percent.
+    """Return a Markdown table of accuracy, precision, recall, F1 and their like over all examples, in percent.
+
+    A metric that no network has is left out.
 
     Args:
         scores: network to its scores by group; the last score is for all examples.
@@ -86,12 +90,14 @@ def overall_table(
         split: split of the published figures.
     """
     figures = {(figure.network, figure.metric): figure for figure in published if figure.split == split}
-    rows = [["network", *OVERALL_METRICS]]
+    overall = [rows[-1].metrics for rows in scores.values()]
+    metrics = [name for name in OVERALL_METRICS if any(of_network.get(name) is not None for of_network in overall)]
+    rows = [["network", *metrics]]
     for network, (*_, score) in scores.items():
         cells = []
-        for metric in OVERALL_METRICS:
+        for metric in metrics:
             figure = figures.get((network, metric))
-            cell = percent_of(getattr(score, metric), score.deviation if metric == "accuracy" else None)
+            cell = percent_of(score.metrics.get(metric), score.deviation if metric == "accuracy" else None)
             cells.append(cell if figure is None else f"{cell} ({percent_of(figure.value, figure.deviation)})")
         rows.append([network, *cells])
     return markdown_table(rows)

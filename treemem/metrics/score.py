@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -39,13 +40,13 @@ class Monitor(NamedTuple):
     def is_better(
         self, value: float, best: float | None, loss: float | None = None, best_loss: float | None = None
     ) -> bool:
-        """Return whether ``value`` beats the best value so far; any value beats None, and NaN beats no number.
+        """Return whether ``value`` beats the best value so far; any value beats None and NaN, and NaN no number.
 
         Args:
             value, best: of this evaluation and of the best one before it.
             loss, best_loss: their validation losses, if they are known, for :attr:`ties`.
         """
-        if best is None:
+        if best is None or math.isnan(best):
             return True
         if value == best:
             is_lower = loss is not None and best_loss is not None and loss < best_loss
@@ -150,6 +151,16 @@ def scores_by_group(
         return Score(name, int(chosen.sum()), metrics_of(chosen) if chosen.any() else {})
 
     return [*(score(int(value), group == value) for value in np.unique(group)), score("all", np.ones(len(group), bool))]
+
+
+def with_overall(scores: Sequence[Score], metrics: Mapping[str, float | None]) -> list[Score]:
+    """Return scores whose last one, for all examples, has further metrics; those of groups are None."""
+    *groups, overall = scores
+    absent = dict.fromkeys(metrics)
+    return [
+        *(replace(score, metrics={**score.metrics, **absent}) for score in groups),
+        replace(overall, metrics={**overall.metrics, **metrics}),
+    ]
 
 
 def mean_scores(runs: Sequence[Sequence[Score]]) -> list[Score]:

@@ -30,7 +30,6 @@ from treemem.trees.formats.record_reader import ReadExamples, find_refused, is_s
 FIELDS = ("id", "prediction", "probability", "error", "warning")
 """The fields of an answer."""
 
-_USUAL_THRESHOLD = 0.5
 _NODE = re.compile(r"tree [0-9]+, (?=node )")
 
 
@@ -52,7 +51,7 @@ class TreePredictor:
         checkpoint: folder of a checkpoint or a run, name of a task with a packaged model, or a model.
         batch_size: number of examples that run together.
         threshold: threshold of the probability, for binary tasks, of the second one of two classes, and of each label
-            of ``table_labels``.
+            of ``table_labels``; None: that of the model, which is 0.5 unless ``training.threshold`` chose another.
         device: where the model runs; by default the CPU, or the device of a given model.
         cache_bytes: memory for the states of subtrees that recur within a chunk of some thousand records; 0: none.
         cuda_graphs: run batches as CUDA graphs, without that memory; on CUDA, for the models that
@@ -76,7 +75,7 @@ class TreePredictor:
         checkpoint: str | os.PathLike[str] | Model,
         *,
         batch_size: int = 1024,
-        threshold: float = _USUAL_THRESHOLD,
+        threshold: float | None = None,
         device: str | torch.device | None = None,
         cache_bytes: int = 2**28,
         cuda_graphs: bool = False,
@@ -91,7 +90,9 @@ class TreePredictor:
         else:
             self.model = checkpoints.load(checkpoint, device="cpu" if device is None else device)
         self._graphs = GraphedModel(self.model) if cuda_graphs else None
-        self.threshold = _checked_threshold(threshold, self.model)
+        self.threshold = self.model.usual_threshold
+        if threshold is not None:
+            self.threshold = _checked_threshold(threshold, self.model)
         self.reader = copy.copy(self.model.task.reader)
         # A reader may be a frozen dataclass.
         object.__setattr__(self.reader, "most_nodes", checked_count("most_nodes", most_nodes))
@@ -251,9 +252,6 @@ class TreePredictor:
 
 def _checked_threshold(threshold: float, model: Model) -> float:
     threshold = checked_probability("threshold", threshold)
-    if threshold != _USUAL_THRESHOLD and not model.task.has_threshold:
-        raise RecipeError(
-            f"a threshold has no effect on {model.task.name}: it is for yes or no, for two classes and for labels; "
-            "leave it out"
-        )
+    if threshold != model.usual_threshold:
+        model.task.check_threshold()
     return threshold

@@ -103,7 +103,7 @@ def predict_shards(
     output: str | os.PathLike[str],
     *,
     actors: int | None = None,
-    threshold: float = 0.5,
+    threshold: float | None = None,
     batch_size: int = 1024,
     gpus: float = 0,
 ) -> ShardCounts:

@@ -8,7 +8,7 @@ import torch
 
 from treemem import checkpoint
 from treemem.data.examples import DataSet, forest_of
-from treemem.errors import CheckpointError
+from treemem.errors import CheckpointError, RecipeError
 from treemem.trees.forest import Forest
 
 
@@ -26,7 +26,7 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
 
     Raises:
         CheckpointError: there is no whole checkpoint, it is packaged with treemem, or it cannot be written.
-        RecipeError: no such split, no example in it, or examples without labels.
+        RecipeError: no such split, no example in it, or examples without labels; the model has a threshold.
     """
     if checkpoint.is_pretrained_name(path):
         raise CheckpointError(f"{path} comes along with treemem and stays as it is; save it to a folder and name that")
@@ -36,6 +36,11 @@ def calibrate(path: str | os.PathLike[str], data: Forest | DataSet, *, split: st
         model.float()  # as a packaged model runs, which is kept in half precision
     examples = model.task.examples(forest_of(data))
     chosen = examples.scorable_part(split, "calibrate with")
+    if model.threshold is not None:
+        raise RecipeError(
+            f"{path} has a threshold, {model.threshold:g}, which was chosen at its temperature {model.temperature:g}; "
+            "train without training.threshold to calibrate with other data"
+        )
     temperature = model.task.fitted_temperature(model.outputs(examples, chosen), examples.targets_of(chosen))
     if temperature is None:
         return model.temperature

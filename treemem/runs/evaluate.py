@@ -14,6 +14,7 @@ from treemem.batch_graphs import GraphedModel, check_graphs
 from treemem.data.examples import DataSet, forest_of
 from treemem.data.loader import BatchOptions
 from treemem.errors import RecipeError
+from treemem.metrics.class_report import ClassReport
 from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.native.threads import torch_threads
@@ -39,6 +40,7 @@ class Evaluation:
         loader_seconds: the part of it spent waiting for batches.
         num_trees: number of trees; two for each equation.
         cache: the cache of rows shared across batches, if any.
+        report: the metrics of each class or label; None for a task without names of classes.
     """
 
     scores: list[Score]
@@ -50,6 +52,7 @@ class Evaluation:
     loader_seconds: float
     num_trees: int
     cache: RowCache | None = None
+    report: ClassReport | None = None
 
     @property
     def overall(self) -> Score:
@@ -76,6 +79,7 @@ def evaluate(
     prefetch: int = 0,
     cache_bytes: int | None = None,
     cuda_graphs: bool = False,
+    threshold: float | None = None,
     threads: int | None = 1,
     progress: bool | None = None,
     title: str = "",
@@ -94,13 +98,15 @@ def evaluate(
         cache_bytes: share equal subtrees across batches through a :class:`treemem.nn.RowCache` of this size; None: only
             within batches.
         cuda_graphs: run the batches as CUDA graphs, as ``training.cuda_graphs`` does.
+        threshold: the probability above which the answer is the second one of two classes, or a label, in scores and
+            report; None: that of the model (:attr:`treemem.runs.TrainingOptions.threshold`).
         threads: torch threads on the CPU; None: as torch is set.
         progress: show a progress bar; None: only on a terminal.
         title: for the log.
 
     Raises:
         RecipeError: no such split, no example in it, or examples without labels; a model that cannot run as CUDA
-            graphs, or a cache beside them.
+            graphs, or a cache beside them; a threshold that has no effect on the task.
         VocabularyError: a label that the model does not know.
         CellError: the network's outputs are not finite.
     """
@@ -127,17 +133,20 @@ def evaluate(
     task = model.task
     predicted = task.predicted(kept, targets, temperature=model.temperature)
     is_binary = isinstance(task, ClassificationTask) and predicted.ndim == 1
-    scores = task.scores(kept, targets, loader.group)
+    threshold = model.threshold if threshold is None else threshold
+    scored = kept if threshold is None else task.at_threshold(kept, threshold, temperature=model.temperature)
+    scores = task.scores(scored, targets, loader.group)
     evaluation = Evaluation(
         scores,
         chosen,
         predicted,
-        task.correct(kept, targets),
+        task.correct(scored, targets),
         targets["label"] == 1 if is_binary else None,
         seconds,
         loader.seconds,
         len(chosen) * examples.trees_per_example,
         cache,
+        task.report(scored, targets, threshold=0.5 if threshold is None else threshold),
     )
     _logger.info(
         "%sscored %d examples: %s %.4f; %.0f trees/s, %.0f trees/s without making the batches",

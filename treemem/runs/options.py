@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from treemem.checked_options import Count, Natural, NonNegative, Positive, Range, check_fields
 from treemem.errors import RecipeError
+from treemem.metrics.threshold import ThresholdMetric
 
 Curriculum = int | tuple[tuple[int, int], ...]
 """A number of epochs until all groups are in, or stages: pairs of a difficulty and a number of epochs."""
@@ -60,6 +61,10 @@ class TrainingOptions:
         patience: stop after this many evaluations without a better value. None: never.
         monitor: the validation metric that chooses the best epoch, such as ``"loss"`` or ``"f1"``. Of equally good
             epochs, the one with the lowest loss is the best. None: that of the task.
+        threshold: the probability above which the best model says yes: of two classes the second one, of labels each
+            one. ``"f1"`` or ``"balanced accuracy"``: the one with the highest such metric on the validation examples,
+            at the temperature of the model; or a number. The model keeps it: evaluation and prediction use it.
+            The scores of epochs are those at 0.5. None: 0.5.
         budget: seconds of computing for all training steps, so that networks of any speed get the same: CPU seconds of
             the process on a CPU, seconds of the clock on a GPU. They include the making of batches, not validation. An
             epoch is then one of ``epochs`` equal parts of the budget; pass follows pass over the examples, and a
@@ -113,6 +118,7 @@ class TrainingOptions:
     clip: Positive | None = None
     patience: Count | None = None
     monitor: str | None = None
+    threshold: ThresholdMetric | float | None = None
     budget: Positive | None = None
     share_subtrees: bool = True
     evaluate_every: Count = 1
@@ -135,6 +141,10 @@ class TrainingOptions:
             raise RecipeError("averaging and average_after are two ways to average weights; choose one")
         if self.average_again is not None and self.average_after is None:
             raise RecipeError("average_again is for average_after, which is None")
+        is_number = isinstance(self.threshold, (int, float)) and 0 < self.threshold < 1
+        if self.threshold is not None and not is_number and self.threshold not in get_args(ThresholdMetric):
+            names = " or ".join(f'"{name}"' for name in get_args(ThresholdMetric))
+            raise RecipeError(f"threshold must be {names} or a number above 0 and below 1, not {self.threshold!r:.100}")
         if self.sort_by_height and self.sort_by_length:
             raise RecipeError("sort_by_height and sort_by_length contradict each other; choose one")
         if self.budget is not None and self.curriculum:

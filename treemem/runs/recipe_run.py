@@ -125,8 +125,8 @@ def train_recipe(
     examples.scorable_part(TEST)
     output, digest = Path(output), examples.digest()
     folders = {name: NetworkFolder(output / name, recipe, task, data.card, digest) for name in recipe.networks}
-    if overwrite:
-        for name, network in recipe.networks.items():
+    if overwrite or recipe.training.monitor is not None or recipe.training.threshold is not None:
+        for name, network in recipe.networks.items():  # before anything is deleted or written
             check_fit(task, network, data.forest, recipe.training, output=output / name)
 
     def prepare() -> None:

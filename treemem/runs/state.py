@@ -216,12 +216,12 @@ class RunState:
             step = f" after step {progress.step}" if progress.step else ""
             self.tell("resuming %s in epoch %d%s", self.folder.path, progress.epoch + 1, step)
 
-    def save(self, *, best: bool, temperature: float = 1.0) -> None:
+    def save(self, *, best: bool, temperature: float = 1.0, threshold: float | None = None) -> None:
         """Write a checkpoint.
 
         Args:
             best: whether it is the best one so far.
-            temperature: of the model.
+            temperature, threshold: of the model.
         """
         random = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
@@ -235,7 +235,7 @@ class RunState:
         if self.average is not None:
             state["weights"] = self.model.state_dict()
             state["average"] = dict(self.average.state_dict())
-        self.kept_model.temperature = temperature
+        self.kept_model.temperature, self.kept_model.threshold = temperature, threshold
 
         def write() -> None:
             files = checkpoint.files_of(self.kept_model, self.progress.records)
@@ -261,9 +261,9 @@ class RunState:
                 best = checkpoint.load(self.folder.path, device=self.device, networks=networks, tasks=tasks)
         if self.processes.count > 1:
             weights = {name: weight.cpu() for name, weight in best.state_dict().items()}
-            weights, temperature = self.processes.in_first(lambda: (weights, best.temperature))
+            weights, *chosen = self.processes.in_first(lambda: (weights, best.temperature, best.threshold))
             best.load_state_dict(weights)
-            best.temperature = temperature
+            best.temperature, best.threshold = chosen
         return best.eval()
 
 

@@ -26,11 +26,12 @@ from treemem.data.loader import Batch, BatchOptions, Loader
 from treemem.data.sum_count import SumCount, mean_of
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
-from treemem.metrics.score import Monitor, Score, monitor_of
+from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.progress_bar import progress_bar
 from treemem.runs.accelerator import fabric_of_process
+from treemem.runs.best_epoch import check_defined, check_training_threshold, chosen_monitor
 from treemem.runs.optimisation import average_is_due, plateau_scheduler, rate_factor, rate_scheduler
 from treemem.runs.options import TrainingOptions
 from treemem.runs.progress import RunLog, epoch_line, summary_writer
@@ -44,7 +45,6 @@ from treemem.trees.forest import Forest
 _logger = logging.getLogger(__name__)
 _POSTFIX_SECONDS = 0.5
 _CLOCK_STEPS = 16
-_FEW_EXAMPLES = 8
 _PARTS = 1_000_000  # of a budget, each of which has a learning rate
 
 
@@ -110,6 +110,7 @@ class Trainer:
         self.train_ids, self.validation_ids = split_examples(self.examples)
         if options.schedule == "plateau" and not len(self.validation_ids):
             raise RecipeError('schedule "plateau" needs validation examples, and these data have none')
+        check_training_threshold(task, options, len(self.validation_ids))
         examples_of_epoch(self.train_ids, self.examples, 0, options.curriculum)  # the stage with the fewest
         if options.tensorboard and self.processes.is_first:
             summary_writer()
@@ -132,30 +133,9 @@ class Trainer:
         self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}
-        self.monitor = self.chosen_monitor()
+        self.monitor = chosen_monitor(self.model, self.examples, self.train_ids, self.validation_ids, options)
         self.monitored = f"validation_{self.monitor.metric}"
         self.validated: tuple[Any, Mapping[str, Any]] | None = None  # outputs and targets of the last evaluation
-
-    def chosen_monitor(self) -> Monitor:
-        """Return the metric that chooses the best epoch.
-
-        Raises:
-            RecipeError: ``training.monitor`` is unknown, or there are no validation examples.
-        """
-        task, metric = self.model.task, self.options.monitor
-        if metric is None:
-            return task.training_monitor(self.examples, self.train_ids)
-        if metric == task.monitor.metric:
-            return task.monitor
-        if not len(self.validation_ids):
-            raise RecipeError("training.monitor needs validation examples, and these data have none")
-        few = self.validation_ids[:_FEW_EXAMPLES]
-        with torch.random.fork_rng(devices=[]):
-            loader = self.model.loader(self.examples, few)
-            kept = self.model.outputs_of(self.examples, loader, allow_nan=True)
-        targets = self.examples.targets_of(few)
-        reported = [name.removeprefix("validation_") for name in task.validation_record(kept, targets)]
-        return monitor_of(metric, dict.fromkeys([*task.scores(kept, targets, loader.group)[-1].metrics, *reported]))
 
     def loader_of(self, epoch: int) -> Loader:
         """Return the batches of an epoch, counted from 0, in its order."""
@@ -237,8 +217,14 @@ class Trainer:
 
     def save(self, *, best: bool) -> None:
         """Write a checkpoint."""
-        fitted = self.model.task.fitted_temperature(*self.validated) if best and self.validated is not None else None
-        self.state.save(best=best, temperature=1.0 if fitted is None else fitted)
+        task, asked = self.model.task, self.options.threshold
+        temperature, threshold = 1.0, None if asked is None or isinstance(asked, str) else float(asked)
+        if best and self.validated is not None:
+            fitted = task.fitted_temperature(*self.validated)
+            temperature = 1.0 if fitted is None else fitted
+            if isinstance(asked, str):
+                threshold = task.best_threshold(*self.validated, asked, temperature=temperature)
+        self.state.save(best=best, temperature=temperature, threshold=threshold)
 
     def train_epoch(self) -> None:
         """Do the epoch's remaining steps: a pass over the examples, or until its part of the budget is spent."""
@@ -418,12 +404,7 @@ class Trainer:
         for metric in (model.task.monitor.metric, self.monitor.metric):
             if metric in scores[-1].metrics:
                 record[f"validation_{metric}"] = scores[-1].metrics[metric]
-        value = record[self.monitored]
-        if value is None:
-            raise RecipeError(
-                f"the validation examples have no {self.monitor.metric}, which chooses the best epoch; choose another "
-                "training.monitor"
-            )
+        value = check_defined(self.monitor, record[self.monitored])
         record["validation_seconds"] = time.perf_counter() - begin
         record["validation"] = [dataclasses.asdict(score) for score in scores]
         return float(value)

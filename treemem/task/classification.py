@@ -19,7 +19,9 @@ from treemem.data.sum_count import SumCount
 from treemem.heads import ClassifierHead
 from treemem.metrics.accuracy import class_scores
 from treemem.metrics.calibration import least_loss_temperature
+from treemem.metrics.class_report import ClassReport, report_of_classes
 from treemem.metrics.score import Score
+from treemem.metrics.threshold import best_threshold, log_odds
 from treemem.model_output import Answer
 from treemem.records import Record, records_of_columns
 from treemem.task.interface import Task, TreeData
@@ -124,6 +126,29 @@ class ClassificationTask(Task):
     def has_threshold(self) -> bool:
         """Whether the answer is yes or no, or one of two classes, of which the second one has the threshold."""
         return self.class_names is None or len(self.class_names) == 2
+
+    @property
+    def scores_follow_threshold(self) -> bool:
+        """Whether the answer is one of two and follows from the logits in the usual way."""
+        return self.has_threshold and type(self).probabilities is ClassificationTask.probabilities
+
+    def at_threshold(self, kept: Tensor, threshold: float, *, temperature: float = 1.0) -> Tensor:
+        if not self.scores_follow_threshold:
+            return super().at_threshold(kept, threshold, temperature=temperature)
+        return kept.double() - torch.tensor([0.0, temperature * log_odds(threshold)], dtype=torch.float64)
+
+    def best_threshold(
+        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], metric: str, *, temperature: float = 1.0
+    ) -> float:
+        predicted = self.predicted(kept, targets, temperature=temperature)
+        return best_threshold(predicted[:, 1:], targets["label"][:, None] == 1, metric)
+
+    def report(self, kept: Any, targets: Mapping[str, NDArray[Any]], *, threshold: float = 0.5) -> ClassReport | None:
+        """Return the metrics of each class; None for yes or no, whose scores have precision and recall."""
+        if self.class_names is None:
+            return None
+        ranks, given = kept.double().log_softmax(-1).numpy(), threshold if self.has_threshold else None
+        return report_of_classes(self.class_names, kept.argmax(-1).numpy(), targets["label"], ranks, given)
 
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
         """Return the cross-entropy."""

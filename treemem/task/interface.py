@@ -17,6 +17,7 @@ from treemem.checked_options import check_fields
 from treemem.data.examples import Examples, TaskData, split_column
 from treemem.data.sum_count import SumCount
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row
+from treemem.metrics.class_report import ClassReport
 from treemem.metrics.score import Monitor, PublishedFigure, Score
 from treemem.model_output import Answer, ModelOutput, Verdict
 from treemem.networks import NetworkConfig, NetworkTable
@@ -120,6 +121,46 @@ class Task(ABC):
     def has_threshold(self) -> bool:
         """Whether a threshold of the probability decides the answer."""
         return False
+
+    @property
+    def scores_follow_threshold(self) -> bool:
+        """Whether scores can be those at another threshold than 0.5: whether the task has :meth:`at_threshold`."""
+        return False
+
+    def check_threshold(self) -> None:
+        """Raise a RecipeError if a threshold has no effect on the answers."""
+        if not self.has_threshold:
+            raise RecipeError(
+                f"a threshold has no effect on {self.name}: it is for yes or no, for two classes and for labels; "
+                "leave it out"
+            )
+
+    def at_threshold(self, kept: Tensor, threshold: float, *, temperature: float = 1.0) -> Tensor:
+        """Return outputs whose answers at the threshold 0.5 are those of ``kept`` at another threshold.
+
+        Args:
+            kept: what :meth:`kept` returned.
+            threshold: of the probability, above 0 and below 1.
+            temperature: of the model.
+
+        Raises:
+            RecipeError: the task has no threshold that its scores can follow, or it is no such number.
+        """
+        self.check_threshold()
+        raise RecipeError(f"the scores of {self.name} are those at the threshold 0.5; leave the threshold out")
+
+    def best_threshold(
+        self, kept: Tensor, targets: Mapping[str, NDArray[Any]], metric: str, *, temperature: float = 1.0
+    ) -> float:
+        """Return the threshold with the highest F1 or balanced accuracy; see :mod:`treemem.metrics.threshold`.
+
+        Args:
+            kept: what :meth:`kept` returned, of all examples.
+            targets: of these examples.
+            metric: ``"f1"`` or ``"balanced accuracy"``.
+            temperature: of the model.
+        """
+        raise NotImplementedError
 
     @property
     def output_names(self) -> tuple[Any, ...] | None:
@@ -333,6 +374,16 @@ class Task(ABC):
 
     def correct(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_] | None:
         """Return which examples are answered correctly, ``[examples]``; None if the task does not say."""
+        return None
+
+    def report(self, kept: Any, targets: Mapping[str, NDArray[Any]], *, threshold: float = 0.5) -> ClassReport | None:
+        """Return the metrics of each class or label; None for a task without names of classes.
+
+        Args:
+            kept: what :meth:`kept` returned, or :meth:`at_threshold`, of all examples.
+            targets: of these examples.
+            threshold: for the report.
+        """
         return None
 
     def known_answers(self, examples: Examples) -> list[Any] | None:

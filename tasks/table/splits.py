@@ -1,0 +1,198 @@
+"""How the rows of a table are divided into training, validation and test."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from treemem.errors import RecipeError, quoted, shown
+from treemem.tasks.table.cells import class_key
+from treemem.tasks.table.data import Table
+from treemem.trees.forest import Forest
+from treemem.trees.formats.record_reader import SPLITS
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TableDataOptions:
+    """How the rows are divided if the table has no column ``split``.
+
+    Args:
+        validation: share of the rows to validate with.
+        test: share of the rows to test with.
+        seed: of the division.
+        stratified: whether each class has these shares, for classes and for combinations of labels.
+        duplicates_together: whether rows with equal trees stay in one split, so that no test tree is one of training.
+
+    Raises:
+        RecipeError: the shares are negative or leave nothing to train on.
+    """
+
+    validation: float = 0.1
+    test: float = 0.1
+    seed: int = 0
+    stratified: bool = False
+    duplicates_together: bool = True
+
+    def __post_init__(self) -> None:
+        if min(self.validation, self.test) < 0 or self.validation + self.test >= 1:
+            raise RecipeError("data.validation and data.test are shares of the rows: at least 0, and below 1 together")
+
+
+def divided(
+    table: Table,
+    options: TableDataOptions,
+    strata: Sequence[Hashable] | None = None,
+    group: Sequence[Any] | None = None,
+) -> tuple[NDArray[Any], str]:
+    """Return the split of each row, that of the table or one that is drawn, and a text about the division.
+
+    Rows are drawn in random order. A row brings along the rows of its group and, with ``duplicates_together``, those
+    with its tree. If these are more than a split still takes, they go to another split. So validation and test may have
+    fewer rows than their shares. They have more only if they would have no row: then they take the smallest such part.
+
+    Args:
+        table: the rows.
+        options: how to divide them.
+        strata: of each row, what has the same shares in each split; for ``stratified``.
+        group: a value for each row; rows of equal values stay in one split, except for None.
+
+    Raises:
+        RecipeError: a group of the table is in two of its splits; all rows have the tree or the group of others, so
+            that a split has no row; ``stratified`` for a table that is divided, or without strata.
+    """
+    tree, count = numbers_of(tree_keys(table.forest)), len(table.forest)
+    if table.split is not None:
+        if options.stratified:
+            raise RecipeError("data.stratified has no effect, since the table has a column 'split'; leave it out")
+        _check_groups(table, group)
+        return table.split, _repeated_trees(table.split, tree)
+    if options.stratified and strata is None:
+        raise RecipeError("data.stratified is for classes and labels; leave it out")
+    together = [tree] if options.duplicates_together else []
+    if group is not None:
+        together.append(numbers_of([row if value is None else class_key(value) for row, value in enumerate(group)]))
+    unit = _connected(together, count)
+    stratum = numbers_of(strata) if options.stratified and strata is not None else np.zeros(count, np.int64)
+    rows_of_stratum = np.bincount(stratum)
+    order = np.random.default_rng(options.seed).permutation(count)
+    rows_of_unit = np.split(np.argsort(unit, kind="stable"), np.cumsum(np.bincount(unit))[:-1])
+    split = np.full(count, "train", "<U10")
+    left = {
+        name: _rounded(share, rows_of_stratum)
+        for name, share in (("test", options.test), ("validation", options.validation))
+    }
+    asked = {name: int(most.sum()) for name, most in left.items()}
+    for number in dict.fromkeys(unit[order].tolist()):
+        rows = rows_of_unit[number]
+        needed = np.bincount(stratum[rows], minlength=len(rows_of_stratum))
+        for name, most in left.items():
+            if (needed <= most).all():
+                split[rows], left[name] = name, most - needed
+                break
+    for name, rows_asked in asked.items():
+        if not rows_asked or (split == name).any():
+            continue
+        of_training = [rows for rows in rows_of_unit if split[rows[0]] == "train"]
+        if len(of_training) < 2:
+            raise RecipeError(
+                f"no row is left for {name}: all rows have the tree or the group of others. Give the table a column "
+                "'split'" + (", or set data.duplicates_together=false" if options.duplicates_together else "")
+            )
+        split[min(of_training, key=len)] = name
+    given = {name: int((split == name).sum()) for name in asked}
+    return split, _about(given, asked, count, unit)
+
+
+def _rounded(share: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.array([round(share * count) for count in counts.tolist()])
+
+
+def _about(given: dict[str, int], asked: dict[str, int], count: int, unit: NDArray[np.int64]) -> str:
+    """Return how many rows there are in each split, and how many had to stay with others."""
+    together = int((np.bincount(unit)[unit] > 1).sum())
+    counts = f"{given['validation']} for validation, {given['test']} for test"
+    sizes = f"{count - sum(given.values())} rows for training, {counts}"
+    if not together:
+        return f"{sizes}.\n"
+    wanted = "" if given == asked else f"; the shares are {asked['validation']} and {asked['test']}"
+    return f"{sizes}{wanted}. {together} rows stay with others of the same tree or group.\n"
+
+
+def _check_groups(table: Table, group: Sequence[Any] | None) -> None:
+    """Raise a RecipeError if a group is in two splits of the table."""
+    first: dict[Any, int] = {}
+    assert table.split is not None
+    for row, value in enumerate(group or ()):
+        other = row if value is None else first.setdefault(class_key(value), row)
+        if table.split[other] != table.split[row]:
+            raise RecipeError(
+                f"{table.place(row)}: the group {shown(value)} is in the split {str(table.split[row])!r}, and in "
+                f"{str(table.split[other])!r} at {table.place(other)}; put it in one split"
+            )
+
+
+def _repeated_trees(split: NDArray[Any], tree: NDArray[np.int64]) -> str:
+    """Return how many rows for validation and test have the tree of a training row, and warn of them."""
+    is_known = np.isin(tree, tree[split == "train"]) & (split != "train")
+    if not is_known.any():
+        return ""
+    counts = ", ".join(f"{(is_known & (split == name)).sum()} for {name}" for name in SPLITS[1:])
+    _logger.warning("rows with the tree of a training row: %s; their scores tell nothing of new trees", counts)
+    return f"Rows with the tree of a training row: {counts}.\n"
+
+
+def _connected(parts: Sequence[NDArray[np.int64]], count: int) -> NDArray[np.int64]:
+    """Return the number of the unit of each row: rows that are equal in one of ``parts`` are of one unit."""
+    if not parts:
+        return np.arange(count)
+    rows = np.tile(np.arange(count), len(parts))
+    shift = np.repeat(count * np.arange(1, len(parts) + 1), count)
+    size = count * (len(parts) + 1)
+    edges = coo_array((np.ones(len(rows), bool), (rows, np.concatenate(parts) + shift)), (size, size))
+    return numbers_of(connected_components(edges, directed=False)[1][:count].tolist())
+
+
+def numbers_of(values: Iterable[Hashable]) -> NDArray[np.int64]:
+    """Return a number for each value, the same for equal ones, counted from 0 in the order of their first places."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(value, len(known)) for value in values], np.int64)
+
+
+def tree_keys(forest: Forest) -> list[bytes]:
+    """Return a key for each tree, equal for equal trees."""
+    arrays = [forest.label, forest.arity, *([] if forest.value is None else [forest.value])]
+    begin = forest.begin.tolist()
+    return [b"".join(array[first:last].tobytes() for array in arrays) for first, last in pairwise(begin)]
+
+
+def warn_of_rare_labels(forest: Forest, split: NDArray[Any]) -> None:
+    """Warn of labels that occur in one row, and of those that no training row has.
+
+    Args:
+        forest: the trees of the rows.
+        split: of each row.
+    """
+    row = np.repeat(np.arange(len(forest)), np.diff(forest.begin))
+    pairs = np.unique(np.stack([forest.label, row]), axis=1)
+    rows_of_label = np.bincount(pairs[0], minlength=len(forest.labels))
+    of_training = np.bincount(pairs[0][split[pairs[1]] == "train"], minlength=len(forest.labels))
+    once, unseen = np.flatnonzero(rows_of_label == 1), np.flatnonzero((rows_of_label > 0) & (of_training == 0))
+    if len(once):
+        _logger.warning(
+            "%d of %d labels occur in one row, such as %s; %d labels occur in no training row, so that their vectors "
+            "are not trained, and predictions for trees with them are not to be trusted",
+            len(once),
+            (rows_of_label > 0).sum(),
+            quoted(forest.labels[number] for number in once[:3].tolist()),
+            len(unseen),
+        )

@@ -1,0 +1,125 @@
+"""How the rows of a table are divided: by class, by group, and with equal trees together."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from treemem.errors import RecipeError
+from treemem.tasks.table import TableDataOptions, task_from_table
+
+
+def divided(table: list[dict[str, Any]], target: Any = "class", **options: Any) -> tuple[list[str], str]:
+    """Return the split of each row and the card of the data."""
+    of_data = {name: options.pop(name) for name in list(options) if name in TableDataOptions.__dataclass_fields__}
+    task = task_from_table(table, tree="tree", target=target, **options)
+    data = task.make_data(TableDataOptions(**of_data))
+    return data.forest.tree_data["split"].tolist(), data.card
+
+
+def rows(count: int = 200) -> list[dict[str, Any]]:
+    """Rows of different trees, of which one in ten is rare, of persons with ten rows each."""
+    return [
+        {
+            "tree": f"(f {'g' * (row % 7 + 1)} (h {row // 7 % 9} {row // 63}))",
+            "class": "rare" if row % 10 == 0 else "usual",
+            "also": row % 2,
+            "has": int(row % 10 == 0),
+            "person": f"p{row // 10}",
+            "size": row + 0.5,
+        }
+        for row in range(count)
+    ]
+
+
+def test_rows_of_different_trees_are_drawn_one_by_one() -> None:
+    split, card = divided(rows(), seed=4)
+    order = np.random.default_rng(4).permutation(200)
+    assert {split[row] for row in order[:20]} == {"test"}
+    assert {split[row] for row in order[20:40]} == {"validation"}
+    assert Counter(split) == {"train": 160, "validation": 20, "test": 20}
+    assert "160 rows for training, 20 for validation, 20 for test." in card
+
+
+def test_rows_with_equal_trees_stay_in_one_split_unless_they_may_not() -> None:
+    table = rows(100) + [{**row, "class": "usual"} for row in rows(100)]
+    split, card = divided(table)
+    assert split[:100] == split[100:]
+    assert Counter(split) == {"train": 160, "validation": 20, "test": 20}
+    assert "200 rows stay with others of the same tree or group" in card
+    apart, _ = divided(table, duplicates_together=False)
+    assert apart[:100] != apart[100:]
+    many, card = divided([*rows(70), *[{**rows()[0], "class": "usual"}] * 31], validation=0.2, test=0.2)
+    assert set(many[70:]) == {many[0]} == {"train"}, "more rows than validation or test take"
+    assert Counter(many) == {"train": 61, "validation": 20, "test": 20}
+
+
+def test_validation_and_test_have_the_rows_of_whole_trees() -> None:
+    table = [row for row in rows(20) for _ in range(8)]
+    split, card = divided(table, test=0.12)
+    assert Counter(split) == {"train": 128, "validation": 16, "test": 16}
+    assert "16 for validation, 16 for test; the shares are 16 and 19" in card
+    few, _ = divided([row for row in rows(4) for _ in range(50)])
+    assert Counter(few) == {"train": 100, "validation": 50, "test": 50}, "and more if they would have no row"
+    with pytest.raises(RecipeError, match=r"no row is left for validation: .* or set data.duplicates_together=false"):
+        divided([row for row in rows(2) for _ in range(50)])
+
+
+def test_each_class_has_its_shares_if_the_division_is_stratified() -> None:
+    split, _ = divided(rows(), stratified=True)
+    of_rare = Counter(split[::10])
+    assert of_rare == {"train": 16, "validation": 2, "test": 2}
+    of_labels, _ = divided(rows(), ["also", "has"], stratified=True)
+    assert Counter(of_labels[::10]) == {"train": 16, "validation": 2, "test": 2}
+    assert Counter(of_labels[1::2]) == {"train": 80, "validation": 10, "test": 10}
+    with pytest.raises(RecipeError, match=r"data.stratified is for classes and labels; leave it out"):
+        divided(rows(), "size", stratified=True)
+    with pytest.raises(RecipeError, match=r"data.stratified has no effect, since the table has a column 'split'"):
+        divided([{**row, "split": "train"} for row in rows()], stratified=True)
+
+
+def test_a_group_stays_in_one_split_also_through_equal_trees() -> None:
+    table = rows()
+    table[15] = {**table[15], "tree": table[5]["tree"]}  # the first two persons have a tree in common
+    table[199] = {**table[199], "person": None}
+    split, card = divided(table, group_column="person", validation=0.2, test=0.2)
+    assert all(len(set(split[first : first + 10])) == 1 for first in range(0, 190, 10))
+    assert split[0] == split[19]
+    assert Counter(split)["test"] in range(30, 41)
+    assert "of the same tree or group" in card
+    both, _ = divided(table, group_column="person", stratified=True, validation=0.2, test=0.2)
+    assert all(len(set(both[first : first + 10])) == 1 for first in range(0, 190, 10))
+    with pytest.raises(RecipeError, match="no column 'persn'; did you mean person"):
+        divided(table, group_column="persn")
+
+
+def test_a_group_of_a_divided_table_is_in_one_split() -> None:
+    table = [{**row, "split": "test" if row["person"] == "p3" else "train"} for row in rows()]
+    assert Counter(divided(table, group_column="person")[0])["test"] == 10
+    table[35]["split"] = "train"
+    with pytest.raises(RecipeError, match="row 36: the group 'p3' is in the split 'train', and in 'test' at row 31"):
+        divided(table, group_column="person")
+
+
+def test_known_trees_in_the_test_split_of_a_table_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    table = [{**row, "split": "train"} for row in rows(60)] + [{**row, "split": "test"} for row in rows(5)]
+    _, card = divided(table)
+    assert "Rows with the tree of a training row: 0 for validation, 5 for test." in card
+    assert "their scores tell nothing of new trees" in caplog.text
+
+
+def test_labels_that_occur_once_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    table = [{**row, "split": "train"} for row in rows(60)]
+    table[7]["tree"] = "(f once once)"
+    table[8].update(tree="(f new h)", split="test")
+    with caplog.at_level(logging.WARNING):
+        divided(table)
+    assert "2 of " in caplog.text
+    assert "labels occur in one row, such as 'once', 'new'; 1 labels occur in no training row" in caplog.text
+    caplog.clear()
+    divided([row for row in table for _ in range(2)])
+    assert "occur in one row" not in caplog.text
