@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError, in_row, near_names, quoted, shown
+from treemem.errors import (
+    GraphError,
+    ParseError,
+    RecipeError,
+    TreememError,
+    VocabularyError,
+    in_row,
+    near_names,
+    quoted,
+    shown,
+)
 from treemem.model import check_frame, is_data_frame
 from treemem.records import Record, format_of, read_records
 from treemem.tasks.table.cells import (
@@ -30,7 +40,7 @@ from treemem.tasks.table.cells import (
 from treemem.trees.forest import Forest
 from treemem.trees.formats.as_tree import as_tree
 from treemem.trees.formats.forms import TextForm
-from treemem.trees.formats.record_reader import RecordReader, is_missing, split_of
+from treemem.trees.formats.record_reader import RecordReader, is_missing, split_of, told_in_a_line
 from treemem.trees.formats.text_forms import TextReader
 from treemem.trees.tree import Node, Tree, tree_nodes
 
@@ -53,6 +63,7 @@ class Table(NamedTuple):
         rows: the line of each row in its file, its index in a DataFrame, or its number from 1.
         where: what ``rows`` counts: ``"row"``, or ``"FILE, line"``.
         others: other columns that a task reads, by their names, such as one of weights; None for a missing value.
+        bad_rows: the errors of rows that are left out, by line, if bad rows are skipped; None: an error is raised.
     """
 
     forest: Forest
@@ -61,6 +72,18 @@ class Table(NamedTuple):
     rows: list[Any]
     where: str
     others: Mapping[str, list[Any]]
+    bad_rows: dict[Any, str] | None = None
+
+    def refuse(self, number: int, problem: str) -> None:
+        """Raise the error of a row with a bad target, or note it, if bad rows are skipped.
+
+        Raises:
+            RecipeError: bad rows are not skipped.
+        """
+        text = f"{self.place(number)}: {problem}"
+        if self.bad_rows is None:
+            raise RecipeError(text)
+        self.bad_rows[self.rows[number]] = text
 
     def place(self, number: int) -> str:
         """Return where the row of this number, from 0, is."""
@@ -105,7 +128,8 @@ class Table(NamedTuple):
             except (TypeError, ValueError, OverflowError):
                 numbers[number] = math.inf
             if not math.isfinite(numbers[number]):
-                raise RecipeError(f"{self.place(number)}: {name} must be a finite number, not {shown(value)}")
+                self.refuse(number, f"{name} must be a finite number, not {shown(value)}")
+                numbers[number] = math.nan
         return numbers
 
 
@@ -215,6 +239,7 @@ def read_table(
     *,
     others: Sequence[str] = (),
     for_training: bool = False,
+    skip: bool = False,
 ) -> Table:
     """Return the rows of a file, whose format its name tells by default, of a DataFrame, or of mappings.
 
@@ -225,21 +250,22 @@ def read_table(
         format: of a file.
         others: further columns to read; only a table for training must have them.
         for_training: whether the column of trees as a whole is checked, too.
+        skip: leave out bad rows, whose errors are then in ``bad_rows``.
 
     Raises:
-        RecipeError: the file does not exist, there is no row, or a column is missing; for training, the column of trees
-            as a whole seems to be in another form.
+        RecipeError: the file does not exist, there is no row or no good one, or a column is missing; for training, the
+            column of trees as a whole seems to be in another form.
         ParseError, GraphError, VocabularyError: a tree that cannot be read, with its row.
     """
     name, where = "", "row"
-    rows: Iterable[tuple[Any, Mapping[str, Any]]]
+    rows: Iterable[tuple[Any, Mapping[str, Any] | TreememError]]
     is_file = isinstance(source, (str, os.PathLike))
     is_plain_text = False
     if is_file:
         name = f"{os.fspath(source)}, "
         where = f"{name}line"
         is_plain_text = format_of(os.fspath(source), format) in ("csv", "text")
-        rows = _rows_of_file(source, reader, format)
+        rows = _rows_of_file(source, reader, format, strict=not skip)
     elif is_data_frame(source):
         check_frame(source)
         rows = zip(source.index, source.to_dict("records"), strict=True)
@@ -256,24 +282,33 @@ def read_table(
     cells: list[list[Any]] = [[] for _ in columns]
     needed = (reader.tree, *(columns if for_training else target))
     lines: list[Any] = []
+    bad_rows: dict[Any, str] = {}
     for line, fields in rows:
+        if isinstance(fields, TreememError):
+            bad_rows[line] = told_in_a_line(fields, line)
+            continue
         for column in needed:
             if not isinstance(fields, Mapping):
                 raise RecipeError(f"{where} {line}: a row is a dictionary of its fields, not {shown(fields)}")
             if column not in fields and not trees:
                 raise RecipeError(f"{name}no column {column!r}{_why_no_column(column, fields)}")
         try:
-            trees.append(reader.read(dict(fields)))
-            splits.append(split_of(fields))
-        except (ParseError, VocabularyError) as error:
+            tree, split = reader.read(dict(fields)), split_of(fields)
+        except (ParseError, VocabularyError, GraphError) as error:
+            if skip:
+                bad_rows[line] = told_in_a_line(error, line)
+                continue
+            if isinstance(error, GraphError):
+                raise GraphError(f"{where} {line}: {error}") from error
             raise (error.at(line, os.fspath(source)) if is_file else in_row(line, error)) from error
-        except GraphError as error:
-            raise GraphError(f"{where} {line}: {error}") from error
+        trees.append(tree)
+        splits.append(split)
         for column, values in zip(columns, cells, strict=True):
             values.append(plain_cell(fields.get(column)))
         lines.append(line)
     if not trees:
-        raise RecipeError(f"{name}there is no row")
+        first = f" that can be read: {next(iter(bad_rows.values()))}" if bad_rows else ""
+        raise RecipeError(f"{name}there is no row{first}")
     forest = Forest.from_nodes(trees)
     if for_training:
         try:
@@ -286,13 +321,15 @@ def read_table(
         for name, values in zip(others, cells[len(target) :], strict=True)
         if for_training or any(value is not None for value in values)
     }
-    return Table(forest, targets, np.array(splits) if any(splits) else None, lines, where, read)
+    return Table(
+        forest, targets, np.array(splits) if any(splits) else None, lines, where, read, bad_rows if skip else None
+    )
 
 
 def _rows_of_file(
-    source: str | os.PathLike[str], reader: TableRecords, format: str | None
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the lines of a file with their fields; rows without any text are left out.
+    source: str | os.PathLike[str], reader: TableRecords, format: str | None, *, strict: bool
+) -> Iterator[tuple[int, Mapping[str, Any] | TreememError]]:
+    """Yield the lines of a file with their fields, or with their errors, if not ``strict``; empty rows are left out.
 
     Raises:
         ParseError: as ``read_records``; or a text file without a header whose columns are in another order, or whose
@@ -305,12 +342,16 @@ def _rows_of_file(
         header_of=reader.header_of,
         one_of=(reader.tree,),
         skip_blank_lines=True,
+        strict=strict,
     )
     is_text = format_of(os.fspath(source), format) == "text" and reader.text != "json"
     first: Record | None = None
     names: set[str] = set()  # what the first line may name; empty if another line has one of these words
     is_alike = True
     for record in records:
+        if record.error is not None:
+            yield record.line, record.error
+            continue
         values = [str(cell).strip() for cell in record.fields.values()]
         if is_text and (quoted_cell := next(filter(_IN_QUOTES.fullmatch, values), None)) is not None:
             problem = f"the cell {quoted_cell:.50} is in quotes, which a text file does not have"

@@ -54,7 +54,7 @@ def task_from_table(
             raise RecipeError(f"a column has a text as its name, not {shown(name)}; rename it: frame.columns = [...]")
     reader = TableRecords(tree, options.get("text", "brackets"), options.get("number"), target)
     others = other_columns(weight=options.get("weight"), group_column=options.get("group_column"))
-    table = read_table(source, reader, target, others=others, for_training=True)
+    table = read_table(source, reader, target, others=others, for_training=True, skip=options.get("on_error") == "skip")
     if kind is None:
         kind = _kind_of(table)
         _logger.info("%s read as %s; kind= names another kind", ", ".join(target), kind)

@@ -60,11 +60,11 @@ class TableNodes(TableTask):
             except (TypeError, ValueError, RecursionError):
                 names = None
             if not isinstance(names, list):
-                raise RecipeError(
-                    f"{table.place(place)}: {self.target[0]} must be a list of classes, not {shown(cell)}"
-                )
-            if len(names) != size:
-                raise RecipeError(f"{table.place(place)}: {len(names)} classes for a tree of {size} nodes")
+                table.refuse(place, f"{self.target[0]} must be a list of classes, not {shown(cell)}")
+                names = [None] * size
+            elif len(names) != size:
+                table.refuse(place, f"{len(names)} classes for a tree of {size} nodes")
+                names = [None] * size
             lists.append(names)
         return lists
 

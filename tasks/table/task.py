@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from treemem.checked_options import checked_choice
 from treemem.data.examples import Examples, TaskData, label_numbers, split_numbers
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError, quoted, shown
@@ -68,6 +69,8 @@ class TableTask(Task):
         class_weight: the weight of each class in the loss: ``"balanced"`` (all classes weigh the same together, as in
             scikit-learn), a number for each class by its name (1 for the others), or a number for each in order. Of
             labels, the weight of the ones of each column. A row weighs its own weight times that of its class.
+        on_error: ``"stop"``: raise the error of the first bad row. ``"skip"``: leave out bad rows; their errors are in
+            ``make_data(...).bad_rows``, and beside a run in ``bad_rows.jsonl``.
         group_column: a column whose equal values stay in one split, such as that of the person who wrote the trees.
         table: the rows, if they are not in a file: a DataFrame or a list of dictionaries.
     """
@@ -76,7 +79,7 @@ class TableTask(Task):
     group: ClassVar[str] = "height"
     networks: ClassVar[Mapping[str, NetworkConfig]] = every_network(64)
     data_options: ClassVar[type] = TableDataOptions
-    file_options: ClassVar[frozenset[str]] = frozenset({"path", "table"})
+    file_options: ClassVar[frozenset[str]] = frozenset({"path", "table", "on_error"})
     reads_roots_only: ClassVar[bool] = True
     token_form: ClassVar[TokenForm] = "brackets"
 
@@ -92,16 +95,19 @@ class TableTask(Task):
     scale: tuple[float, ...] = ()
     weight: str | None = None
     group_column: str | None = None
+    on_error: Literal["stop", "skip"] = "stop"
     class_weight: str | Mapping[Any, float] | tuple[float, ...] | None = None
     table: Any = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        checked_choice("on_error", self.on_error, ("stop", "skip"))
         for name in ("target", "classes", "mean", "scale"):
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         source = self.path if self.table is None else self.table
         if source is not None and not isinstance(source, Table):
-            table = read_table(source, self.reader, self.target, others=self._other_columns, for_training=True)
+            skip, others = self.on_error == "skip", self._other_columns
+            table = read_table(source, self.reader, self.target, others=others, for_training=True, skip=skip)
             object.__setattr__(self, "table", table)
         if self.table is not None:
             self._describe(self.table)
@@ -181,12 +187,18 @@ class TableTask(Task):
         Raises:
             RecipeError: no row has one.
         """
+        table = self._rows()
+        bad_rows = [{"id": line, "error": error} for line, error in (table.bad_rows or {}).items()]
+        if bad_rows:
+            _logger.warning("%d rows are left out; the first: %s", len(bad_rows), bad_rows[0]["error"])
+            card = f"{card}{len(bad_rows)} bad rows are left out.\n"
         known = self.examples(data).labelled
-        if known.all():
-            return TaskData(data, card)
         if not known.any():
             raise RecipeError(f"no row has a value in {quoted(self.target)}")
-        return TaskData(data[np.flatnonzero(known)], f"{card}{(~known).sum()} rows without a target are left out.\n")
+        if not known.all():
+            bad_targets = len((table.bad_rows or {}).keys() & set(table.rows))
+            card = f"{card}{(~known).sum() - bad_targets} rows without a target are left out.\n"
+        return TaskData(data if known.all() else data[np.flatnonzero(known)], card, bad_rows)
 
     def validation_record(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Return the mean loss."""

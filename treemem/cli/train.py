@@ -31,6 +31,12 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--seeds", "--seed", nargs="+", type=int, metavar="SEED", help="train each network with each of these"
     )
+    parser.add_argument(
+        "--on-error",
+        choices=("stop", "skip"),
+        metavar="stop|skip",
+        help="at a bad row of a table: stop, or leave it out and write it to bad_rows.jsonl in the run (stop)",
+    )
     add_output(parser, "FOLDER", "folder of the run (runs/TASK/RECIPE)", required=False)
 
 
@@ -46,6 +52,8 @@ def _run(options: Namespace) -> None:
         if any(override.partition("=")[0].strip() == "training.epochs" for override in options.set):
             raise UsageError("--epochs and training.epochs both set the number of epochs; give one of them")
         given.append(f"training.epochs={options.epochs}")
+    if options.on_error is not None:
+        given.append(f"task_options.on_error={options.on_error}")
     with processes.agreeing():
         overrides = [*given, *options.set]
         of_others = [override for override in overrides if not override.startswith(("networks.", "training."))]

@@ -408,10 +408,12 @@ class TaskData:
     Attributes:
         forest: the trees, with labels, groups and splits in ``tree_data``.
         card: what they are and where they come from, as Markdown.
+        bad_rows: records of rows that were left out, with the fields ``id`` (the line) and ``error``.
     """
 
     forest: Forest
     card: str
+    bad_rows: Sequence[Mapping[str, Any]] = ()
 
 
 def forest_of(data: Forest | DataSet) -> Forest:

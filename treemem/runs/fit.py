@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import nn
@@ -18,11 +18,15 @@ from treemem.errors import RecipeError
 from treemem.native.matmul_precision import matmul_precision
 from treemem.native.threads import torch_threads
 from treemem.networks import NetworkConfig
+from treemem.records import write_records, writing
 from treemem.runs.options import TrainingOptions
 from treemem.runs.same_run import check_same_training
 from treemem.runs.training_loop import FitResult, Trainer
 from treemem.task import Task
 from treemem.trees.forest import Forest
+
+BAD_ROWS = "bad_rows.jsonl"
+"""The file of a run's folder with the rows of a table that were left out, and their errors."""
 
 
 class FitOptions(TypedDict, total=False):
@@ -49,9 +53,10 @@ def fit(
     """Train a network on the split ``train``, and keep the epoch that is best on the split ``validation``.
 
     The task's monitor, by default the accuracy, decides which epoch is best. ``output`` receives ``metrics.jsonl`` and
-    numbered checkpoints (:class:`treemem.checkpoint.RunFolder`). With an EMA, checkpoints hold the averaged weights.
-    The best checkpoint is temperature-scaled (:mod:`treemem.metrics.calibration`). The same seed on the same machine
-    gives the same numbers, also after ``kill -9`` and resuming. The caller's random generators do not change.
+    numbered checkpoints (:class:`treemem.checkpoint.RunFolder`), and ``bad_rows.jsonl`` if the data left out bad rows.
+    With an EMA, checkpoints hold the averaged weights. The best checkpoint is temperature-scaled
+    (:mod:`treemem.metrics.calibration`). The same seed on the same machine gives the same numbers, also after
+    ``kill -9`` and resuming. The caller's random generators do not change.
 
     Under ``torchrun`` all processes call this with the same arguments. They divide every batch; results are those of
     one process, except for rounding and dropout. The first process writes ``output``. All processes return the same
@@ -105,6 +110,7 @@ def fit(
             run = Trainer(task, network, data, options, folder, progress, networks)
         check_same_training(processes.gathered(run.terms))
         processes.in_first(partial(folder.clear, overwrite=overwrite))
+        processes.in_first(partial(_write_bad_rows, folder.path / BAD_ROWS, getattr(data, "bad_rows", ())))
         alone = torch.random.fork_rng(devices=run.cuda_devices)
         with alone, torch_threads(options.threads), matmul_precision(options.matmul_precision):
             run.begin()
@@ -113,6 +119,15 @@ def fit(
                     run.train_epoch()
                     run.end_epoch()
         return run.result()
+
+
+def _write_bad_rows(path: Path, bad_rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows of a table that were left out; without any, delete the file of an earlier run."""
+    if bad_rows:
+        write_records(path, bad_rows)
+    else:
+        with writing(path):
+            path.unlink(missing_ok=True)
 
 
 def check_fit(

@@ -1,0 +1,92 @@
+"""Bad rows of a table: training stops at the first one, or leaves them out and reports them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import treemem
+from treemem.cli.program import main
+from treemem.errors import ParseError, RecipeError
+from treemem.networks import NetworkConfig
+from treemem.runs import TrainingOptions, fit
+from treemem.tasks.table import TableDataOptions, task_from_table
+
+NETWORK = NetworkConfig("TreeRNN", {"hidden_size": 3})
+OPTIONS = TrainingOptions(epochs=1, threads=1)
+
+
+def rows(count: int = 30) -> list[dict[str, Any]]:
+    return [{"tree": f"(f x{row} y)", "size": row + 0.5, "nodes": ["a", "b", "ab"[row % 2]]} for row in range(count)]
+
+
+def test_a_tree_and_a_number_that_cannot_be_read_are_left_out_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = rows()
+    table[3]["tree"], table[5]["size"], table[7]["tree"], table[9]["size"] = "(f x", "large", None, None
+    options: dict[str, Any] = {"tree": "tree", "target": "size", "kind": "regression"}
+    with pytest.raises(ParseError, match="row 4"):
+        task_from_table(table, **options)
+    task = task_from_table(table, **options, on_error="skip")
+    data = task.make_data(TableDataOptions())
+    assert [row["id"] for row in data.bad_rows] == [4, 8, 6]
+    assert "is not closed" in data.bad_rows[0]["error"]
+    assert data.bad_rows[2]["error"] == "row 6: size must be a finite number, not 'large'"
+    assert len(data.forest) == 26
+    assert "3 bad rows are left out.\n1 rows without a target are left out." in data.card
+    assert "3 rows are left out; the first: line 4" in caplog.text
+    fit(task, NETWORK, data, OPTIONS, output=tmp_path / "run")
+    report = [json.loads(line) for line in (tmp_path / "run" / "bad_rows.jsonl").read_text().splitlines()]
+    assert report == list(data.bad_rows)
+    assert "on_error" not in treemem.load(tmp_path / "run").task.options
+    good = task_from_table(rows(), **options)
+    fit(good, NETWORK, good.make_data(TableDataOptions()), OPTIONS, output=tmp_path / "run", overwrite=True)
+    assert not (tmp_path / "run" / "bad_rows.jsonl").exists(), "the report is of this run's rows"
+
+
+def test_lists_of_another_length_than_the_tree_are_left_out() -> None:
+    table = rows()
+    table[2]["nodes"], table[4]["nodes"] = ["a"], "no list"
+    with pytest.raises(RecipeError, match="row 3: 1 classes for a tree of 3 nodes"):
+        task_from_table(table, tree="tree", target="nodes", kind="nodes")
+    data = task_from_table(table, tree="tree", target="nodes", kind="nodes", on_error="skip").make_data(
+        TableDataOptions()
+    )
+    assert [row["error"] for row in data.bad_rows] == [
+        "row 3: 1 classes for a tree of 3 nodes",
+        "row 5: nodes must be a list of classes, not 'no list'",
+    ]
+    assert len(data.forest) == 28
+
+
+def test_a_command_leaves_out_broken_lines_and_writes_them_beside_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, recipe = tmp_path / "table.jsonl", tmp_path / "recipe.yaml"
+    lines = [json.dumps(row) for row in rows()]
+    lines[1:1] = ['{"tree": "x", "size": }', '{"size": 1.5}']
+    file.write_text("\n".join(lines) + "\n")
+    recipe.write_text(
+        f"task: table_regression\ntask_options: {{path: '{file}', target: [size]}}\n"
+        "networks: {Tree-RNN: {network: TreeRNN, options: {hidden_size: 3}}}\n"
+        "training: {epochs: 1, threads: 1, seed: 1}\n"
+    )
+    command = ["train", str(recipe), "-o", str(tmp_path / "run")]
+    assert main([*command, "--on-error", "stop"]) == 2
+    assert "table.jsonl, line 2" in capsys.readouterr().err
+    assert main([*command, "--on-error", "skip"]) == 0
+    text = (tmp_path / "run" / "Tree-RNN" / "seed-1" / "bad_rows.jsonl").read_text()
+    assert [json.loads(line)["id"] for line in text.splitlines()] == [2, 3]
+    assert main(["evaluate", str(tmp_path / "run" / "Tree-RNN")]) == 0, "the data of the run are read in the same way"
+
+
+def test_a_table_without_a_good_row_and_another_word_are_refused() -> None:
+    bad = [{"tree": "(f", "size": 1.5}, {"tree": "(g", "size": 2.5}]
+    with pytest.raises(RecipeError, match=r"there is no row that can be read: line 1, .* is not closed"):
+        task_from_table(bad, tree="tree", target="size", on_error="skip")
+    with pytest.raises(RecipeError, match="on_error='ignore' is none of stop, skip"):
+        task_from_table(rows(), tree="tree", target="size", on_error="ignore")
