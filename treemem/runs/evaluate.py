@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,7 @@ class Evaluation:
         loader_seconds: the part of it spent waiting for batches.
         num_trees: number of trees; two for each equation.
         cache: the cache of rows shared across batches, if any.
-        report: the metrics of each class or label; None for a task without names of classes.
+        make_report: makes :attr:`report`.
     """
 
     scores: list[Score]
@@ -52,7 +54,12 @@ class Evaluation:
     loader_seconds: float
     num_trees: int
     cache: RowCache | None = None
-    report: ClassReport | None = None
+    make_report: Callable[[], ClassReport | None] = lambda: None
+
+    @cached_property
+    def report(self) -> ClassReport | None:
+        """The metrics of each class or label; None for a task without names of classes."""
+        return self.make_report()
 
     @property
     def overall(self) -> Score:
@@ -146,7 +153,7 @@ def evaluate(
         loader.seconds,
         len(chosen) * examples.trees_per_example,
         cache,
-        task.report(scored, targets, threshold=0.5 if threshold is None else threshold),
+        partial(task.report, scored, targets, threshold=0.5 if threshold is None else threshold),
     )
     _logger.info(
         "%sscored %d examples: %s %.4f; %.0f trees/s, %.0f trees/s without making the batches",

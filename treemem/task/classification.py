@@ -144,8 +144,9 @@ class ClassificationTask(Task):
         return best_threshold(predicted[:, 1:], targets["label"][:, None] == 1, metric)
 
     def report(self, kept: Any, targets: Mapping[str, NDArray[Any]], *, threshold: float = 0.5) -> ClassReport | None:
-        """Return the metrics of each class; None for yes or no, whose scores have precision and recall."""
-        if self.class_names is None:
+        """Return the metrics of each class; None for yes or no, and for outputs that are not logits of classes."""
+        is_logits = isinstance(kept, Tensor) and kept.shape[1:] == (self.num_classes,)
+        if self.class_names is None or not is_logits:
             return None
         ranks, given = kept.double().log_softmax(-1).numpy(), threshold if self.has_threshold else None
         return report_of_classes(self.class_names, kept.argmax(-1).numpy(), targets["label"], ranks, given)
