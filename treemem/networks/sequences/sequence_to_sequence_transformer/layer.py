@@ -233,7 +233,7 @@ def run_layer(
 
     def own(values: torch.Tensor) -> torch.Tensor:
         found, _ = layer.self_attn(values[:, -count:], values, values, attn_mask=later, need_weights=False)
-        return layer.dropout1(found)  # type: ignore[no-any-return]
+        return layer.dropout1(found)
 
     def of_source(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         attended, weights = layer.multihead_attn(
@@ -243,7 +243,7 @@ def run_layer(
 
     def fed(values: torch.Tensor) -> torch.Tensor:
         inner = layer.dropout(layer.activation(layer.linear1(values)))
-        return layer.dropout3(layer.linear2(inner))  # type: ignore[no-any-return]
+        return layer.dropout3(layer.linear2(inner))
 
     last = inputs[:, -count:]
     if layer.norm_first:
