@@ -41,6 +41,7 @@ from treemem.networks.sequences.language_model.layer import LanguageModel
 from treemem.networks.sequences.recurrent.layer import LSTM, RNN
 from treemem.networks.sequences.sequence_to_sequence.layer import SequenceToSequence
 from treemem.networks.sequences.sequence_to_sequence_transformer.layer import SequenceToSequenceTransformer
+from treemem.networks.sequences.stack_attention.layer import StackAttentionTransformer
 from treemem.networks.sequences.transformer.layer import Transformer
 from treemem.networks.sequences.universal_transformer.layer import UniversalTransformer
 from treemem.networks.trees.child_sum_tree_lstm.layer import ChildSumTreeLSTM
@@ -105,6 +106,7 @@ __all__ = [
     "SequenceStates",
     "SequenceToSequence",
     "SequenceToSequenceTransformer",
+    "StackAttentionTransformer",
     "StackTreeLSTM",
     "StackTreeRNN",
     "StackedCells",

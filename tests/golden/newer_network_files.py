@@ -1,4 +1,4 @@
-"""Checks of golden files of Recursion in Recursion, one function for each sort of file."""
+"""Checks of golden files of newer networks, one function for each sort of file: here Recursion in Recursion."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from golden import stack_attention_files
 from golden.learned_weights import VOCABULARY, check_gradients, load
 from golden.stack_tree_files import same
 from golden.stack_tree_networks import Arrays
@@ -221,4 +222,5 @@ CHECKS: dict[str, Callable[[Arrays], Any]] = {
     "rir_s4d.npz": partial(check_recursion, aligned="score"),
     "rir_s4d_train.npz": partial(check_recursion, aligned="score"),
     "s4d_layer.npz": check_state_space,
+    **stack_attention_files.CHECKS,
 }

@@ -159,7 +159,10 @@ class AttentionEncoder(SequenceEncoder, without=("embedding_size",)):
             traced = {name: value.to(inputs.dtype) for name, value in traced.items()}
             both = present[:, None, :, None] & present[:, None, None, :]
             traced["attention"] = traced["attention"] * both
-            traced |= {name: value * present for name, value in traced.items() if name != "attention"}
+            of_tokens = {name: value for name, value in traced.items() if name != "attention"}
+            traced |= {
+                name: value * (present if value.dim() == 2 else present[:, None]) for name, value in of_tokens.items()
+            }
         if self.joint:
             return SequenceOutput(entry_of_each(outputs, present.sum(1) - 1), outputs, traced, losses)
         encoding = self._read_out(outputs, lengths_there)
@@ -240,7 +243,10 @@ def sinusoids(number: torch.Tensor, size: int) -> torch.Tensor:
 
 @torch.no_grad()
 def attention_weights(
-    layer: torch.nn.TransformerEncoderLayer, inputs: torch.Tensor, absent: torch.Tensor | None
+    layer: torch.nn.TransformerEncoderLayer,
+    inputs: torch.Tensor,
+    absent: torch.Tensor | None,
+    later: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """What each position of a layer attends to, the mean of its heads, ``[sequences, longest, longest]``.
 
@@ -248,6 +254,7 @@ def attention_weights(
         layer: the layer.
         inputs: what it reads, ``[sequences, longest, hidden_size]``.
         absent: those of :func:`absent_keys`.
+        later: what each position does not look at, ``[longest, longest]``; None if it looks at all.
     """
     attention = layer.self_attn
     read = layer.norm1(inputs) if layer.norm_first else inputs
@@ -256,6 +263,8 @@ def attention_weights(
     scores = query @ key.transpose(2, 3) / attention.head_dim**0.5
     if absent is not None:
         scores = scores.masked_fill(absent[:, None, None, :], -torch.inf)
+    if later is not None:
+        scores = scores.masked_fill(later, -torch.inf)
     return torch.softmax(scores, dim=3).mean(1)
 
 

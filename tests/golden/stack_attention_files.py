@@ -1,0 +1,114 @@
+"""Checks of golden files of stack attention, one function for each sort of file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from golden.learned_weights import check_gradients, load
+from golden.stack_tree_files import same
+from golden.stack_tree_networks import Arrays
+from torch import nn
+from torch.nn import functional
+
+from treemem.networks.sequences.stack_attention.sublayers import (
+    NondeterministicSublayer,
+    StackLayer,
+    StackSublayer,
+    SuperpositionSublayer,
+)
+from treemem.nn import StackAttentionTransformer
+from treemem.trees.vocabulary import Vocabulary
+
+_MAPS = {
+    "action_layer.linear": "actions",
+    "input_to_pushed_vector_layer.linear": "value",
+    "stack_reading_to_output_layer.linear": "output",
+    "bottom_vector_logits": "bottom",
+}
+_LAYER = {
+    "stack.action": "stack.actions",
+    "stack.pushed_vector": "stack.value",
+    "stack.reading_to_output": "stack.output",
+    "stack.bottom_vector_logits": "stack.bottom",
+    "stack_norm": "stack_norm",
+    "feedforward_norm": "feedforward_norm",
+    "feedforward.linear1": "hidden_map",
+    "feedforward.linear2": "output_map",
+}
+_STANDARD = ("self_attn", "self_attn.out_proj", "linear1", "linear2", "norm1", "norm2")
+
+
+def _sublayer(arrays: Arrays, action: str, value: str) -> StackSublayer:
+    hidden_size, value_size = arrays[f"param.{action}.weight"].shape[1], arrays[f"param.{value}.weight"].shape[0]
+    if "states" in arrays:
+        return NondeterministicSublayer(hidden_size, int(arrays["states"]), int(arrays["symbols"]), value_size)
+    return SuperpositionSublayer(hidden_size, value_size)
+
+
+def check_stack(arrays: Arrays) -> None:
+    """A sublayer by itself: actions, readouts, outputs and gradients."""
+    stack = _sublayer(arrays, "action_layer.linear", "input_to_pushed_vector_layer.linear").double()
+    inputs = torch.from_numpy(arrays["input"]).clone().requires_grad_()
+    ours = load(stack, arrays, _MAPS)
+    if isinstance(stack, SuperpositionSublayer):
+        same(stack.weights(inputs), arrays["actions"], "actions")
+    same(stack.readouts(inputs), arrays["reading"], "readouts")
+    _check_outputs(arrays, stack, ours, inputs)
+
+
+def check_layer(arrays: Arrays) -> None:
+    """A whole layer."""
+    stack = _sublayer(arrays, "stack.action", "stack.pushed_vector")
+    feedforward_size, hidden_size = arrays["param.feedforward.linear1.weight"].shape
+    layer = StackLayer(stack, hidden_size, feedforward_size, 0.0).double()
+    inputs = torch.from_numpy(arrays["input"]).clone().requires_grad_()
+    _check_outputs(arrays, layer, load(layer, arrays, _LAYER), inputs)
+
+
+def _check_outputs(arrays: Arrays, module: nn.Module, ours: dict[str, str], inputs: torch.Tensor) -> None:
+    outputs = module(inputs)
+    same(outputs, arrays["output"], "outputs")
+    (outputs * torch.from_numpy(arrays["loss_weight"])).sum().backward()
+    check_gradients(arrays, module, ours, inputs, "outputs", 1e-10)
+
+
+class _WithOutput(nn.Module):
+    def __init__(self, network: StackAttentionTransformer, symbols: int) -> None:
+        super().__init__()
+        self.network, self.output = network, nn.Linear(network.hidden_size, symbols)
+
+
+def check_language_model(arrays: Arrays) -> None:
+    """A language model: its logits are a map of the outputs, of their own or by the embeddings."""
+    embeddings, symbols = arrays["param.embeddings"], arrays["logits"].shape[2]
+    vocabulary = Vocabulary([str(number) for number in range(len(embeddings))], [("f", 2)])
+    network = StackAttentionTransformer(
+        embeddings.shape[1], vocabulary, layers=str(arrays["layers"]), causal=True, num_heads=int(arrays["heads"]),
+        feedforward_size=arrays["param.layer0.linear1.weight"].shape[0], form="leaves", read="last",
+    )  # fmt: skip
+    is_tied = "param.output.weight" not in arrays
+    names = {"embeddings": "network.embedding.weight", "final_norm": "network.last_norm", "output": "output"}
+    for number in range(len(network.layers)):
+        names |= {f"layer{number}.{name}": f"network.layers.{number}.{ours}" for name, ours in _LAYER.items()}
+        names |= {f"layer{number}.{name}": f"network.layers.{number}.{name}" for name in _STANDARD}
+    model = _WithOutput(network, symbols).double()
+    ours = load(model, arrays, names)
+    tokens, lengths = torch.from_numpy(arrays["tokens"]), torch.from_numpy(arrays["lengths"])
+    outputs = network.read(functional.embedding(tokens, network.embedding.weight), lengths).outputs
+    logits = outputs @ network.embedding.weight[:symbols].T if is_tied else model.output(outputs)
+    present = torch.from_numpy(arrays["mask"]).bool()
+    same(logits[present], arrays["logits"][present.numpy()], "logits")
+    (logits * torch.from_numpy(arrays["loss_weight"])).sum().backward()
+    for theirs, name in ours.items():
+        gradient = model.get_parameter(name).grad
+        assert gradient is not None, name
+        same(gradient, arrays[f"grad.{theirs}"], f"gradient of {name}")
+
+
+CHECKS: dict[str, Callable[[Arrays], Any]] = {
+    f"stack_{stack}{sort}.npz": check
+    for stack in ("superposition", "nondeterministic")
+    for sort, check in (("", check_stack), ("_layer", check_layer), ("_lm", check_language_model))
+} | {"stack_superposition_lm_tied.npz": check_language_model}
