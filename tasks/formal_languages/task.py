@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from treemem.checked_options import Count
 from treemem.data.examples import PADDING, TaskData
 from treemem.data.sum_count import SumCount
+from treemem.data.token_batch import TokenBatch
+from treemem.errors import RecipeError
+from treemem.evaluation_mode import in_evaluation_mode
 from treemem.metrics.score import Monitor, Score, scores_by_group
 from treemem.networks import NetworkConfig
 from treemem.task import Answer, ModelOutput
@@ -108,6 +112,21 @@ class FormalLanguages(SourceTargetTask):
     def reader(self) -> InputRecords:
         return InputRecords(self.parse)
 
+    def prepared(self, network: nn.Module, vocabulary: Vocabulary) -> nn.Module:
+        """Return the network.
+
+        Raises:
+            RecipeError: the kind is a language, and an output of the network depends on later symbols, which it would
+                be asked about.
+        """
+        if self.language.blanks is None and _looks_ahead(network):
+            raise RecipeError(
+                f"the outputs of this {type(network).__name__} depend on later symbols, and {self.kind} asks at each "
+                "symbol which may come next; take a network that reads from left to right: a MemoryRNN, an LSTM of one "
+                "direction, or a StackAttentionTransformer with causal: true"
+            )
+        return network
+
     def head(self, hidden_size: int) -> nn.Module:
         return SymbolHead(hidden_size, len(self.language.outputs))
 
@@ -161,6 +180,15 @@ class FormalLanguages(SourceTargetTask):
                 words = words[: words.index(END) + 1]
             answers.append(Answer(" ".join(words), None))
         return answers
+
+
+def _looks_ahead(network: nn.Module) -> bool:
+    """Return whether the output at the first of two symbols depends on the second."""
+    if any(parameter.is_meta for parameter in network.parameters()):
+        return False
+    with in_evaluation_mode(network):
+        outputs = network(TokenBatch.from_sequences([[0, 0], [0, 1]])).outputs[:, 0]
+    return not bool(torch.allclose(outputs[0], outputs[1], rtol=1e-4, atol=1e-5))
 
 
 class Outputs(NamedTuple):

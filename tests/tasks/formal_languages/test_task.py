@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -221,3 +221,23 @@ def test_wrong_inputs_are_told(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=named):
             act()
+
+
+@pytest.mark.parametrize(
+    ("network", "options"),
+    [
+        ("Transformer", {"num_heads": 2, "num_layers": 1}),
+        ("StackAttentionTransformer", {"num_heads": 2, "layers": "1"}),
+        ("LSTM", {"bidirectional": True}),
+    ],
+)
+def test_a_network_that_reads_later_symbols_is_refused_for_languages_alone(
+    network: str, options: dict[str, Any]
+) -> None:
+    config = NetworkConfig(network, {"hidden_size": 4, **options})
+    Model(FormalLanguages(kind="reverse_string"), config)
+    with pytest.raises(RecipeError, match=f"outputs of this {network} depend on later symbols, and dyck asks at each"):
+        Model(FormalLanguages(kind="dyck"), config)
+    causal = {"LSTM": {"bidirectional": False}, "StackAttentionTransformer": {"causal": True}}.get(network)
+    if causal is not None:
+        Model(FormalLanguages(kind="dyck"), config.replace(**causal))
