@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treemem.attribution import explain
     from treemem.checkpoint import load, load_pretrained
     from treemem.data.as_batch import as_batch
     from treemem.errors import (
@@ -42,6 +43,7 @@ _HOME = {
     "VocabularyError": "treemem.errors",
     "as_batch": "treemem.data.as_batch",
     "evaluate": "treemem.runs.evaluate",
+    "explain": "treemem.attribution",
     "fit": "treemem.runs.fit",
     "load": "treemem.checkpoint",
     "load_pretrained": "treemem.checkpoint",
@@ -49,7 +51,7 @@ _HOME = {
     "predict_shards": "treemem.predict",
 }
 _ROOMS = (
-    *("checkpoint", "conversion", "explore", "hub", "induction", "nn", "ops", "predict"),
+    *("attribution", "checkpoint", "conversion", "explore", "hub", "induction", "nn", "ops", "predict"),
     *("data", "metrics", "model", "networks", "runs", "schedule", "task", "tasks", "trees"),
 )
 
@@ -69,6 +71,7 @@ __all__ = [
     "__version__",
     "as_batch",
     "evaluate",
+    "explain",
     "fit",
     "load",
     "load_pretrained",

@@ -12,11 +12,12 @@ from torch import nn
 @contextmanager
 def in_evaluation_mode(network: nn.Module) -> Iterator[None]:
     """Within: no dropout and no gradients. Afterwards each module is in the mode that it was in, a frozen one too."""
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
+    in_training = [module for module in network.modules() if module.training]
+    if in_training:
+        network.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for module, mode in modes:
-            module.training = mode
+        for module in in_training:
+            module.training = True

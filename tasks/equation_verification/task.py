@@ -197,6 +197,16 @@ class EquationVerification(ClassificationTask):
         close = NumberDecoder.correct(_decoded(outputs, side), torch.from_numpy(targets["value"])).double()
         return torch.where(side == _NO_SIDE, EqualityHead.probability(outputs[:, 0]), close).numpy()
 
+    def answer_scores(self, kept: Tensor) -> Tensor:
+        """Return the log odds of incorrect and correct.
+
+        Raises:
+            RecipeError: numeric equations, of which some are answered by a decoded value.
+        """
+        if self.numeric:
+            raise RecipeError("numeric equations cannot be explained: the answer to some is whether a value is close")
+        return super().answer_scores(kept)
+
     def temperature_scaled(self, outputs: Tensor, temperature: float) -> Tensor:
         """Return the outputs with scores divided by ``temperature`` and the same decoded values."""
         if not self.numeric:

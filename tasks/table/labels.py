@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -105,7 +106,9 @@ class TableLabels(TableTask):
         """Return the names of the labels whose probability is above the threshold."""
         rows = self.predicted(kept, targets).tolist()
         return [
-            Answer([name for name, chance in zip(self.target, row, strict=True) if chance > threshold], None)
+            Answer(None, None)
+            if any(math.isnan(chance) for chance in row)
+            else Answer([name for name, chance in zip(self.target, row, strict=True) if chance > threshold], None)
             for row in rows
         ]
 
@@ -115,6 +118,10 @@ class TableLabels(TableTask):
             [name for name, is_so in zip(self.target, row, strict=True) if is_so] if known else None
             for row, known in rows
         ]
+
+    def answer_scores(self, kept: Tensor) -> Tensor:
+        """Return the log odds of each label."""
+        return kept
 
     def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
         """Return the probability of each label, ``[examples, labels]``."""

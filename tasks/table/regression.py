@@ -91,6 +91,10 @@ class TableRegression(TableTask):
         values = [row[0] if len(row) == 1 else row for row in rows]
         return [value if known else None for value, known in zip(values, examples.labelled.tolist(), strict=True)]
 
+    def answer_scores(self, kept: Tensor) -> Tensor:
+        """Return the numbers."""
+        return kept
+
     def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
         """Return the numbers, ``[examples]``, or ``[examples, targets]`` of several."""
         numbers = kept.double().numpy()

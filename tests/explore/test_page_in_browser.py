@@ -14,6 +14,7 @@ import torch
 import toy_task
 from page_reading import PageData, numbers_of
 
+from treemem.attribution import explain, explain_model
 from treemem.explore import explore
 from treemem.explore.decimals import shown
 from treemem.model import Model
@@ -390,3 +391,55 @@ def test_texts_of_users_are_shown_as_texts(browser: Any, tmp_path: Path) -> None
     visit.tab.keyboard.press("v")
     assert "NaN" in visit.texts("#details .numbers .strange")
     visit.leave(path)
+
+
+def fills(visit: Visit) -> list[str]:
+    """The colours of the nodes that have one."""
+    shown = "nodes => nodes.map((node) => getComputedStyle(node.querySelector('rect')).fill)"
+    return list(visit.tab.locator("#tree .node.coloured:not(.chosen)").evaluate_all(shown))
+
+
+def test_nodes_have_the_colours_of_an_explanation(browser: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Model(EquationVerification(), NetworkConfig("TreeLSTM", {"hidden_size": 4}))
+    page = explore(model, EQUATIONS, tmp_path / "page.html", explain="occlusion")
+    visit = Visit(browser, page)
+    (explanation,) = explain(model, EQUATIONS[:1])
+    answer = ("false", "true")[explanation.answer]
+    assert visit.text("#explained") == f"occlusion: what speaks for {answer}, value {shown(explanation.value)}"
+    assert visit.tab.locator("#colour-legend .legend").is_visible()
+    visit.tab.keyboard.press("Escape")
+    of_subtrees = fills(visit)
+    assert len(of_subtrees) == explanation.forest.num_nodes
+    assert len(set(of_subtrees)) > 2
+    visit.tab.locator("#node-0-0").click()
+    first = [shown(explanation.subtree[0]), str(explanation.ranking().index(0) + 1), shown(explanation.score[0])]
+    assert visit.texts("#details dd")[3:5] == [f"{first[0]}, rank {first[1]}", first[2]]
+    visit.tab.select_option("#colour-by", "score")
+    assert fills(visit) != of_subtrees
+    visit.tab.select_option("#colour-by", "")
+    assert fills(visit) == []
+    assert not visit.tab.locator("#colour-legend .legend").is_visible()
+    visit.leave(page)
+
+
+def test_a_page_says_why_an_example_has_no_explanation(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain_model, "MOST_NODES", 4)
+    model = Model(EquationVerification(), NetworkConfig("TreeLSTM", {"hidden_size": 4}))
+    page = explore(model, EQUATIONS[:1], tmp_path / "page.html", explain="occlusion")
+    visit = Visit(browser, page)
+    assert visit.text("#explained").startswith("⚠ no explanation: it has 5 nodes")
+    assert fills(visit) == []
+    assert not visit.tab.locator("#colour-by").is_visible()
+    visit.leave(page)
+
+
+def test_a_page_without_explanations_has_no_colours(browser: Any, tmp_path: Path) -> None:
+    model = Model(EquationVerification(), NetworkConfig("TreeLSTM", {"hidden_size": 4}))
+    page = explore(model, EQUATIONS[:1], tmp_path / "page.html")
+    visit = Visit(browser, page)
+    assert not visit.tab.locator("#explanation").is_visible()
+    assert fills(visit) == []
+    visit.leave(page)

@@ -104,6 +104,13 @@ def add_shared(parser: CommandParser, *names: str) -> None:
         parser.add_argument(name, **_SHARED[name])
 
 
+def add_explanation(parser: CommandParser) -> None:
+    """Add the options ``--explain`` and ``--explain-answer``."""
+    methods = "occlusion, gradient_times_input or integrated_gradients"
+    parser.add_argument("--explain", type=str, metavar="METHOD", help=f"explain the answers: {methods}")
+    parser.add_argument("--explain-answer", type=str, metavar="ANSWER", help="the answer to explain (the likeliest)")
+
+
 def add_input_format(parser: CommandParser, of: str, more: str = "") -> None:
     """Add the option ``--format`` for the file of the argument ``of``. ``more`` names further formats."""
     parser.add_argument(

@@ -9,7 +9,7 @@ import numpy as np
 from jsonargparse import Namespace
 from jsonargparse.typing import PositiveInt
 
-from treemem.cli.command import Command, CommandParser, add_input_format, add_output, add_shared
+from treemem.cli.command import Command, CommandParser, add_explanation, add_input_format, add_output, add_shared
 
 _logger = logging.getLogger(__name__)
 _MOST = 100
@@ -28,6 +28,7 @@ def _add_arguments(parser: CommandParser) -> None:
         help=f"show N examples, spread evenly over the file ({_MOST})",
     )
     parser.add_argument("--title", type=str, default="", metavar="TEXT", help="title of the page")
+    add_explanation(parser)
     add_shared(parser, "--device")
 
 
@@ -60,6 +61,8 @@ def _run(options: Namespace) -> None:
         ids=ids,
         title=options.title,
         most=options.most,
+        explain=options.explain,
+        explain_answer=options.explain_answer,
         overwrite=options.overwrite,
     )
     print(f"open {page} in a browser")
@@ -70,7 +73,10 @@ COMMAND = Command(
     summary="Write an HTML page of what a model does with examples: trees, states, stacks, gates and answers.",
     usage="CHECKPOINT INPUT -o PAGE [options]",
     description="INPUT holds examples as for evaluate; labels are optional.",
-    examples=("treemem explore equation_verification equations.jsonl -o page.html --most 20",),
+    examples=(
+        "treemem explore equation_verification equations.jsonl -o page.html --most 20",
+        "treemem explore equation_verification equations.jsonl -o explained.html --explain occlusion",
+    ),
     add_arguments=_add_arguments,
     run=_run,
 )

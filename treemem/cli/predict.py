@@ -7,7 +7,15 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_form, add_input_format, add_output, add_shared
+from treemem.cli.command import (
+    Command,
+    CommandParser,
+    add_explanation,
+    add_form,
+    add_input_format,
+    add_output,
+    add_shared,
+)
 from treemem.errors import RecipeError
 
 _logger = logging.getLogger(__name__)
@@ -30,6 +38,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--most-nodes", type=int, default=100_000, metavar="N", help="largest number of nodes of a record (100000)"
     )
+    add_explanation(parser)
     add_shared(parser, "--batch-size", "--device", "--cuda-graphs")
 
 
@@ -46,6 +55,8 @@ def _run(options: Namespace) -> int:
         cuda_graphs=options.cuda_graphs,
         processes=options.processes,
         most_nodes=options.most_nodes,
+        explain=options.explain,
+        explain_answer=options.explain_answer,
     )
     counts = predict_file(
         predictor,
@@ -79,13 +90,14 @@ COMMAND = Command(
     summary="Predict every record of a file: one answer for each record, in order.",
     usage="CHECKPOINT INPUT -o OUTPUT [options]",
     description=(
-        "An answer has the fields id, prediction (1 or 0 for binary tasks, else the name of the class), probability\n"
-        "and error. Until all answers are complete, they are in OUTPUT.partial, from which --resume continues.\n"
-        "The exit code is 3 if every record has an error."
+        "An answer has the fields id, prediction (1 or 0 for binary tasks, else the name of the class), probability,\n"
+        "error, warning and, with --explain, explanation. Until all answers are complete, they are in OUTPUT.partial,\n"
+        "from which --resume continues. The exit code is 3 if every record has an error."
     ),
     examples=(
         "treemem predict equation_verification equations.jsonl -o answers.jsonl",
         "treemem predict equation_verification equations.jsonl -o answers.csv --threshold 0.8 --processes 1",
+        "treemem predict equation_verification equations.jsonl -o explained.jsonl --explain occlusion",
     ),
     add_arguments=_add_arguments,
     run=_run,

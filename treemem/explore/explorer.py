@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from treemem.attribution import Explanation, Method, check_explainable, explain_forest
 from treemem.checked_options import checked_count
 from treemem.checkpoint import load
 from treemem.data.examples import Examples
@@ -40,6 +42,8 @@ def explore(
     ids: Sequence[object] | None = None,
     title: str = "",
     most: int = 100,
+    explain: Method | None = None,
+    explain_answer: Any = None,
     overwrite: bool = False,
 ) -> Path:
     """Write a page that shows what a model does with each example: trees, states, stacks, gates, outputs.
@@ -56,14 +60,16 @@ def explore(
         ids: the name of each example on the page; by default numbers from 1.
         title: title of the page.
         most: the most examples allowed. The page grows by up to 2,600 bytes a node (hidden size 50, stack of 5 rows).
+        explain: colour the nodes by how much they speak for the answer (:func:`treemem.explain`); None: not.
+        explain_answer: which answer to explain, as the argument ``answer`` of :func:`treemem.explain`.
         overwrite: replace an existing file.
 
     Returns:
         ``path``.
 
     Raises:
-        RecipeError: there are no examples or too many, labels or ids do not fit, or the file exists, does not end in
-            ``.html`` or cannot be written.
+        RecipeError: there are no examples or too many, labels or ids do not fit, the model cannot be explained, or the
+            file exists, does not end in ``.html`` or cannot be written.
         ParseError: a text is not an example of the task. Its ``line`` is the number of the text, from 1.
         VocabularyError: the model does not know a label.
         GraphError: a tree is not an example of the task, or ``examples`` is a single text or tree.
@@ -80,7 +86,19 @@ def explore(
         raise RecipeError(f"{path} is not the name of an HTML page; choose a name that ends in .html")
     if not isinstance(model, Model):
         model = load(model)
-    page = html_page(page_data(model, examples, labels=labels, ids=ids, title=title, most=most))
+    if explain is not None:
+        check_explainable(model, explain, explain_answer)
+    data = page_data(
+        model,
+        examples,
+        labels=labels,
+        ids=ids,
+        title=title,
+        most=most,
+        explain=explain,
+        explain_answer=explain_answer,
+    )
+    page = html_page(data)
     write_text(path, page, overwrite=overwrite)
     return path
 
@@ -93,6 +111,8 @@ def page_data(
     ids: Sequence[object] | None = None,
     title: str = "",
     most: int = 100,
+    explain: Method | None = None,
+    explain_answer: Any = None,
 ) -> dict[str, Any]:
     """Return the data of a page of :func:`explore`, with the same arguments and errors."""
     task = model.task
@@ -109,6 +129,13 @@ def page_data(
     trees = _trees(chosen, recording, row_of_item, names)
     warnings = model.warnings(forest)
     joined = len(forest) == len(chosen) and chosen.trees_per_example > 1
+    explained: list[Any] = [None] * len(chosen)
+    if explain is not None:
+        called = {0: "false", 1: "true"} if task.output_names is None else {}
+        explained = [
+            _explained(explanation, called)
+            for explanation in explain_forest(model, forest, explain, answer=explain_answer)
+        ]
     texts = _texts(task, forest, chosen)
     if not isinstance(given, Forest):
         texts = [example if isinstance(example, str) else text for example, text in zip(given, texts, strict=True)]
@@ -129,6 +156,7 @@ def page_data(
                 **answers[number],
                 "warning": printable_line(warnings[number]) if number in warnings else None,
                 "verdict": None if verdicts is None else _verdict_text(verdicts[number]),
+                "explanation": explained[number],
                 "joint": names.add(forest[number].label) if joined else None,
                 **trees[number],
             }
@@ -138,6 +166,26 @@ def page_data(
         "labels": names.entries(),
         "encodings": {"width": encodings.shape[1], "each": recording.encodings.shape[1], "places": places},
         "projection": projection(encodings),
+    }
+
+
+def _explained(explanation: Explanation | TreememError, called: Mapping[Any, str]) -> dict[str, Any]:
+    """Return an explanation as a page shows it, or why there is none."""
+    if isinstance(explanation, TreememError):
+        return {"problem": printable_line(str(explanation))}
+    forest, rank = explanation.forest, np.argsort(explanation.ranking()) + 1
+    return {
+        "method": explanation.method.replace("_", " "),
+        "answer": printable_line(str(called.get(explanation.answer, explanation.answer))),
+        "value": shown(explanation.value),
+        "trees": [
+            {
+                "score": [shown(score) for score in explanation.score[begin:end].tolist()],
+                "subtree": [shown(part) for part in explanation.subtree[begin:end].tolist()],
+                "rank": rank[begin:end].tolist(),
+            }
+            for begin, end in itertools.pairwise(forest.begin.tolist())
+        ],
     }
 
 

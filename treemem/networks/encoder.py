@@ -17,6 +17,12 @@ INDUCE_TREES = "networks whose can_induce_trees is true do, such as OrderedMemor
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+VectorChange = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Returns vectors that are read in place of those of labels.
+
+It takes the vectors ``[..., width]``, and on the CPU the node of each, int64 ``[...]``, -1 for punctuation and padding.
+"""
+
 
 class Encoder:
     """The capabilities of an encoder, with their defaults.
@@ -28,6 +34,8 @@ class Encoder:
             can keep them.
         auxiliary_loss_weights: of auxiliary losses by name, unless the recipe has other ones; 0 for those not named.
         needs_whole_batch: the option that makes the results of an example depend on its batch, or None.
+        reads_vectors: whether nodes or tokens have vectors, which the call's ``change_vectors`` may change
+            (:data:`VectorChange`).
     """
 
     can_induce_trees: bool = False
@@ -44,6 +52,10 @@ class Encoder:
     @property
     def needs_whole_batch(self) -> str | None:
         return None
+
+    @property
+    def reads_vectors(self) -> bool:
+        return False
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:

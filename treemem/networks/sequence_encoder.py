@@ -23,7 +23,7 @@ from treemem.data.token_batch import TokenBatch, TokenBucket
 from treemem.device_copy import to_device
 from treemem.engines.sequence_lengths import entry_of_each, within
 from treemem.errors import GraphError, RecipeError, VocabularyError
-from treemem.networks.encoder import Encoder, checked_features, without_compile
+from treemem.networks.encoder import Encoder, VectorChange, checked_features, without_compile
 from treemem.networks.encoder_output import SequenceStates
 from treemem.networks.recorded_options import RecordedOptions
 from treemem.networks.resettable import Resettable
@@ -134,6 +134,8 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         self.embedding = torch.nn.Embedding(len(token_table(vocabulary, self.form)), self.embedding_size)
         self.reset_embedding()
 
+    reads_vectors = True
+
     joint: bool = False
     """Whether both trees of an example are one sequence, ``start s1 delimiter s2 extract``, with one encoding."""
 
@@ -165,7 +167,14 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
         self.reset_embedding()
 
     @without_compile
-    def forward(self, batch: SequenceBatch, feat: torch.Tensor | None = None, *, trace: bool = False) -> SequenceStates:
+    def forward(
+        self,
+        batch: SequenceBatch,
+        feat: torch.Tensor | None = None,
+        *,
+        trace: bool = False,
+        change_vectors: VectorChange | None = None,
+    ) -> SequenceStates:
         """Read every tree or sequence of a batch.
 
         Args:
@@ -173,6 +182,7 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
             feat: after :meth:`read_features`, the features of the nodes, ``[nodes, width]``, of which the leaves' are
                 read; by default the batch's own. Otherwise None.
             trace: whether to keep what the network did at each step.
+            change_vectors: what is read in place of the vectors of the tokens of a batch of trees.
 
         Warns with :class:`treemem.errors.ChildOrderWarning` if the edges of a ``DGLGraph`` have no field ``position``.
 
@@ -197,6 +207,8 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
                 "trees_per_example=2"
             )
         vectors = self.embed(items)
+        if change_vectors is not None:
+            vectors = change_vectors(vectors, self._node_of_tokens(batch))
         there = to_device(lengths, vectors.device)
         given = lengths if self.lengths_on_cpu else there
         output = self.read(vectors, given, trace=trace, **carried, **self.further_inputs(batch, items))
@@ -287,6 +299,13 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
                 "read: tokens have no values. Use a tree network, or make the numbers labels"
             )
         return tokens
+
+    def _node_of_tokens(self, batch: TreeBatch | TokenBatch) -> torch.Tensor:
+        """The node of each token, int64 ``[sequences, longest]``, -1 for punctuation and padding."""
+        if not isinstance(batch, TreeBatch) or batch.forest is None:
+            raise GraphError("the tokens of sequences have no nodes; give a batch of trees")
+        tokens = batch.forest.tokens(self.form)
+        return torch.from_numpy(tokens._replace(token=tokens.node).padded(-1)[0])
 
     def items(self, batch: SequenceBatch, feat: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what :meth:`embed` takes, and on the CPU the lengths, int64 ``[sequences]``.

@@ -158,7 +158,12 @@ def _read(reader: RecordReader, chunk: Chunk, future: Future[ReadExamples] | Non
     if future is not None:
         with suppress(CannotBeSent):
             return chunk, future.result()
-    return chunk, read_examples(reader, *_examples_and_lines(chunk))
+    return chunk, read_chunk(reader, chunk)
+
+
+def read_chunk(reader: RecordReader, chunk: Chunk) -> ReadExamples:
+    """Read the examples of a chunk in this process."""
+    return read_examples(reader, *_examples_and_lines(chunk))
 
 
 def _examples_and_lines(chunk: Chunk) -> tuple[list[Any], list[int]]:

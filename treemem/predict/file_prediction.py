@@ -17,7 +17,7 @@ from treemem.model import Model
 from treemem.model_digest import model_digest
 from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of
 from treemem.predict.graphs import read_graphs
-from treemem.predict.partial_output import PartialOutput
+from treemem.predict.partial_output import PartialOutput, with_lists_as_text
 from treemem.predict.predictor import FIELDS, TreePredictor
 from treemem.progress_bar import progress_bar
 from treemem.records import (
@@ -74,9 +74,9 @@ def predict_file(
     """Predict every record of a file.
 
     The output has one answer for each record of the input, in the same order, with the fields ``id``, ``prediction``,
-    ``probability`` and ``error`` (see :class:`TreePredictor`). A file of any size needs little memory, because a few
-    thousand records are processed at a time. Until the output is complete, its answers are in ``<output>.partial``;
-    ``resume`` continues from there.
+    ``probability``, ``error``, ``warning`` and, if the predictor explains, ``explanation`` (see
+    :class:`TreePredictor`). A file of any size needs little memory, because a few thousand records are processed at a
+    time. Until the output is complete, its answers are in ``<output>.partial``; ``resume`` continues from there.
 
     Args:
         predictor: a predictor, a model, or the name or folder of a checkpoint.
@@ -120,13 +120,15 @@ def predict_file(
             raise RecipeError("standard output cannot be resumed; name a file as output")
         run = _Run(predictor, input, given, strict=strict, progress=progress, threshold=threshold)
         with closing(run.answers(chunks_of(run.entries()))) as parts:
-            write_records("-", (answer for _, part in parts for answer in part), format=wanted, fields=FIELDS)
+            answers = (answer for _, part in parts for answer in part)
+            answers = answers if wanted == "jsonl" else map(with_lists_as_text, answers)
+            write_records("-", answers, format=wanted, fields=run.predictor.fields)
         return run.counts(begin)
     place = check_writable(output, overwrite=True, source=input)
     with locked(place, wait=False):
         is_interrupted = PartialOutput.exists(place)
         if resume and place.exists() and not is_interrupted:
-            return _counts_of(Path(output), wanted, begin)
+            return _counts_of(Path(output), wanted, getattr(predictor, "fields", FIELDS), begin)
         check_writable(output, overwrite=resume or overwrite)
         if is_interrupted and not (resume or overwrite):
             raise RecipeError(
@@ -136,7 +138,7 @@ def predict_file(
         run = _Run(predictor, input, given, strict=strict, progress=progress, threshold=threshold)
         with PartialOutput(place, run.settings(), resume=resume, overwrite=overwrite) as partial:
             run.write_to(partial, wanted)
-            partial.finish(wanted, FIELDS, packed=is_packed(os.fspath(output)))
+            partial.finish(wanted, run.predictor.fields, packed=is_packed(os.fspath(output)))
     return run.counts(begin)
 
 
@@ -197,6 +199,8 @@ class _Run:
             "cache_bytes": self.predictor.cache_bytes,
             "most_nodes": self.predictor.reader.most_nodes,
             "device": self.predictor.model.device.type,
+            "explanation": self.predictor.explain,
+            "explained_answer": None if self.predictor.explain_answer is None else str(self.predictor.explain_answer),
         }
 
     def answers(self, chunks: Iterator[Chunk]) -> Generator[tuple[Sequence[Entry], list[dict[str, Any]]], None, None]:
@@ -352,10 +356,10 @@ def _tree_entries(source: str, form: Any, reader: RecordReader) -> Iterator[Entr
             yield Entry(line, line, None, error)
 
 
-def _counts_of(output: Path, format: str, begin: float) -> PredictionCounts:
+def _counts_of(output: Path, format: str, fields: Sequence[str], begin: float) -> PredictionCounts:
     """Return the counts of a complete output."""
     records = rejected = 0
-    for record in read_records(output, format=format, text_fields=FIELDS):
+    for record in read_records(output, format=format, text_fields=fields):
         records += 1
         rejected += bool(record.fields.get("error"))
     return PredictionCounts(records, records - rejected, rejected, time.perf_counter() - begin, was_complete=True)

@@ -138,7 +138,7 @@ class PartialOutput:
                 complete = temporary_path(self.output)
                 new_file(complete)
                 types = self._types(fields) if format == "parquet" else None
-                answers = self._answers(fields) if format == "jsonl" else map(_with_list_as_text, self._answers(fields))
+                answers = self._answers(fields) if format == "jsonl" else map(with_lists_as_text, self._answers(fields))
                 if types is not None and types["id"] is str:
                     answers = ({**answer, "id": str(answer["id"])} for answer in answers)
                 write_file(complete, answers, format=format, packed=packed, fields=fields, types=types)
@@ -165,7 +165,8 @@ class PartialOutput:
         ids = all(type(answer["id"]) is int and -_INT64 <= answer["id"] < _INT64 for answer in self._answers(fields))
         types = {type(answer["prediction"]) for answer in self._answers(fields)} - {type(None)}
         prediction = str if types & {str, list} else next((kind for kind in (float, int, bool) if kind in types), int)
-        return {"id": int if ids else str, "prediction": prediction, "probability": float, "error": str, "warning": str}
+        known = {"id": int if ids else str, "prediction": prediction, "probability": float}
+        return {name: known.get(name, str) for name in fields}
 
     def close(self) -> None:
         """Close the file. Delete it if there are no answers."""
@@ -182,9 +183,9 @@ class PartialOutput:
         self.close()
 
 
-def _with_list_as_text(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with JSON for a list of predictions, as formats without lists hold it."""
-    prediction = answer["prediction"]
-    return (
-        {**answer, "prediction": json.dumps(prediction, ensure_ascii=False)} if isinstance(prediction, list) else answer
-    )
+def with_lists_as_text(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with JSON for a list or an explanation, as formats without lists hold it."""
+    return {
+        name: json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
+        for name, value in answer.items()
+    }

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from treemem import checkpoint as checkpoints
+from treemem.attribution import Method, check_explainable, explain_forest
 from treemem.batch_graphs import GraphedModel, check_graphs
 from treemem.checked_options import checked_count, checked_probability
 from treemem.data.loader import BatchOptions
@@ -20,7 +21,7 @@ from treemem.errors import GraphError, ParseError, RecipeError, TreememError, Vo
 from treemem.model import Model, check_frame, is_data_frame
 from treemem.native.threads import torch_threads
 from treemem.networks.trees.row_cache import RowCache
-from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunks
+from treemem.predict.chunks import Chunk, Entry, chunks_of, example_of, id_of, read_chunk, read_chunks
 from treemem.records import check_columns
 from treemem.task import Answer
 from treemem.trees.bridges.dgl import forest_from_dgl
@@ -28,7 +29,7 @@ from treemem.trees.forest import Forest
 from treemem.trees.formats.record_reader import ReadExamples, find_refused, is_single_example, told_in_a_line
 
 FIELDS = ("id", "prediction", "probability", "error", "warning")
-"""The fields of an answer."""
+"""The fields of an answer without an explanation."""
 
 _NODE = re.compile(r"tree [0-9]+, (?=node )")
 
@@ -59,6 +60,12 @@ class TreePredictor:
         processes: number of other processes that read, if there is more than one chunk; 1: none; by default the number
             of cores, at most 4. The answers are the same.
         most_nodes: largest number of nodes of an example. A larger one is a bad record.
+        explain: how to explain each prediction (:func:`treemem.explain`), as :meth:`Explanation.as_dict` in a further
+            field ``explanation``; None: not. ``warning`` says why a prediction has no explanation.
+        explain_answer: which answer to explain, as the argument ``answer`` of :func:`treemem.explain`.
+
+    Attributes:
+        fields: the fields of an answer.
 
     Raises:
         CheckpointError: the model does not exist or is damaged.
@@ -81,6 +88,8 @@ class TreePredictor:
         cuda_graphs: bool = False,
         processes: int | None = None,
         most_nodes: int = 100_000,
+        explain: Method | None = None,
+        explain_answer: Any = None,
     ) -> None:
         self.batch_size = checked_count("batch_size", batch_size)
         self.cache_bytes = checked_count("cache_bytes", cache_bytes, least=0)
@@ -93,6 +102,12 @@ class TreePredictor:
         self.threshold = self.model.usual_threshold
         if threshold is not None:
             self.threshold = _checked_threshold(threshold, self.model)
+        if explain is not None:
+            check_explainable(self.model, explain, explain_answer)
+        elif explain_answer is not None:
+            raise RecipeError("explain_answer has no effect without explain; choose a method, or leave it out")
+        self.explain, self.explain_answer = explain, explain_answer
+        self.fields = FIELDS if explain is None else (*FIELDS, "explanation")
         self.reader = copy.copy(self.model.task.reader)
         # A reader may be a frozen dataclass.
         object.__setattr__(self.reader, "most_nodes", checked_count("most_nodes", most_nodes))
@@ -127,6 +142,16 @@ class TreePredictor:
             raise RecipeError("predict takes several records; put a single one in a list")
         chunks = self.answers(chunks_of(self._entries(records)), self.processes)
         return (answer for _, answers in chunks for answer in answers)
+
+    def predict_one(self, record: Any) -> dict[str, Any]:
+        """Return the answer to one record, the only one of ``predict([record])``; a bad record's answer has an error.
+
+        Args:
+            record: as one of :meth:`predict`; its ``id`` is 1 by default.
+        """
+        chunk = Chunk([*self._entries([record])])
+        with torch_threads(1):
+            return self._answers(chunk, read_chunk(self.reader, chunk))[0]
 
     def _entries(self, records: Iterable[Any]) -> Iterator[Entry]:
         """Yield the records as entries: a ``DGLGraph`` as the tree that its trees are joined to, a node as its tree."""
@@ -164,7 +189,7 @@ class TreePredictor:
         chunks = chunks_of(self._entries(records))
         answers = [answer for _, part in self.answers(chunks, 1) for answer in part]
         by_name: dict[str, NDArray[Any]] = {}
-        for name in FIELDS:
+        for name in self.fields:
             by_name[name] = np.empty(len(answers), object)
             by_name[name][:] = [answer[name] for answer in answers]
         by_name["probability"] = by_name["probability"].astype(np.float64)
@@ -205,6 +230,16 @@ class TreePredictor:
                 by_place[place] = next(remaining)
                 if number in texts:
                     warnings[place] = texts[number]
+        explanations: dict[int, Any] = {}
+        if self.explain is not None:
+            good = [number for number in kept if by_place[read.places[number]].prediction is not None]
+            made = explain_forest(self.model, read.forest[good], self.explain, answer=self.explain_answer)
+            for place, explained in zip([read.places[number] for number in good], made, strict=True):
+                if isinstance(explained, TreememError):
+                    known = [warnings[place]] if place in warnings else []
+                    warnings[place] = "; ".join([*known, f"no explanation: {explained}"])
+                else:
+                    explanations[place] = explained.as_dict()
         answers = []
         for place, entry in enumerate(chunk.entries):
             prediction, probability = by_place.get(place, (None, None))
@@ -215,6 +250,8 @@ class TreePredictor:
                 error = f"line {entry.line}: the network's output is not a number"
             answers.append({"id": entry.id, "prediction": prediction, "probability": probability, "error": error})
             answers[-1]["warning"] = warnings.get(place)
+            if self.explain is not None:
+                answers[-1]["explanation"] = explanations.get(place)
         return answers
 
     def _scored(self, forest: Forest) -> tuple[list[Answer], dict[int, TreememError]]:
@@ -244,7 +281,8 @@ class TreePredictor:
             check_graphs(model, examples, model.device, "cuda_graphs")
         cache = None
         shares_subtrees = getattr(model.encoder, "supports_shared_subtrees", False)
-        if self._graphs is None and self.cache_bytes and shares_subtrees and model.task.reads_roots_only:
+        is_several = len(examples) > 1  # subtrees of one example are shared within its batch
+        if self._graphs is None and self.cache_bytes and is_several and shares_subtrees and model.task.reads_roots_only:
             cache = RowCache(model.encoder, examples.index(model.vocabulary), max_bytes=self.cache_bytes)
         kept = model.outputs_of(examples, loader, cache=cache, allow_nan=True, run=self._graphs)
         return model.answers(kept, examples, threshold=self.threshold)

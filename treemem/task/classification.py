@@ -159,6 +159,14 @@ class ClassificationTask(Task):
         """Return the probability of each class ``[examples, classes]``, or of yes ``[examples]``."""
         return outputs.double().softmax(-1).numpy()
 
+    def answer_scores(self, kept: Tensor) -> Tensor:
+        """Return the log odds of each class, at temperature 1."""
+        if kept.dim() == 1:
+            return torch.stack([-kept, kept], 1)
+        is_own = torch.eye(kept.shape[1], dtype=torch.bool, device=kept.device)
+        others = kept[:, None, :].expand(-1, kept.shape[1], -1).masked_fill(is_own, -math.inf)
+        return kept - others.logsumexp(2)
+
     def temperature_scaled(self, outputs: Tensor, temperature: float) -> Tensor:
         """Return outputs of less confidence (above 1) or more (below 1), and of the same answers.
 

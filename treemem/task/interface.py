@@ -372,6 +372,22 @@ class Task(ABC):
         """Return a list of predictions; a classification returns an array of probabilities."""
         return [answer.prediction for answer in self.answers(kept, targets, temperature=temperature)]
 
+    def answer_scores(self, kept: Any) -> Tensor:
+        """Return a score of each answer for each example, ``[examples, answers]``: what explanations attribute.
+
+        The answers are those of :attr:`output_names`, or 0 and 1 if the answer is yes or no. Gradients pass through.
+
+        Args:
+            kept: what :meth:`kept` returned.
+
+        Raises:
+            RecipeError: the answers are not classes, labels or numbers for whole examples.
+        """
+        raise RecipeError(
+            f"answers of {self.name} cannot be explained: explanations are for tasks whose answer to a tree or a pair "
+            "of trees is a class, a number or a set of labels"
+        )
+
     def correct(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_] | None:
         """Return which examples are answered correctly, ``[examples]``; None if the task does not say."""
         return None

@@ -50,13 +50,16 @@ function titleOf(field) {
 }
 
 function legend(field) {
-  const scale = scaleOf(field);
+  return legendOf(scaleOf(field), `from ${field.low} to ${field.high} on this page`);
+}
+
+function legendOf(scale, title) {
   const bar = element('i');
   const stops = [];
   for (let at = scale.fromZero ? 0 : -1; at <= 1; at += 0.125) stops.push(heat(at * scale.most, scale));
   bar.style.background = `linear-gradient(to right, ${stops.join(', ')})`;
   const text = String(Number(scale.most.toPrecision(3)));
-  return element('span', { class: 'legend', title: `from ${field.low} to ${field.high} on this page` },
+  return element('span', { class: 'legend', title },
     scale.fromZero ? '0' : `−${text}`, bar, text);
 }
 

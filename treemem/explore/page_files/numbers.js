@@ -39,8 +39,8 @@ function scaleOf(field) {
 }
 
 /** The colour of a number as a mixture of the theme's own colours; none for NaN. */
-function heat(value, { most, power }) {
+function heat(value, { most, power, strength = 1 }) {
   if (Number.isNaN(value)) return null;
-  const share = Math.min(1, Math.abs(value) / most) ** power;
+  const share = strength * Math.min(1, Math.abs(value) / most) ** power;
   return `color-mix(in oklab, var(${value < 0 ? '--low' : '--high'}) ${(100 * share).toFixed(1)}%, var(--zero))`;
 }

@@ -186,6 +186,7 @@ class Page {
         this.sequences.show(sequences, names);
       }
       this.tree.show(this.scene);
+      this.showExplanation();
       this.showReplay();
       by('step').max = this.scene.steps;
       this.plane.show(number);
@@ -213,6 +214,25 @@ class Page {
       example.warning === null ? null : element('b', {}, `⚠ ${example.warning}`),
     ];
     by('summary').replaceChildren(element('div', { class: 'text' }, example.text), element('div', { class: 'facts' }, ...facts.filter(Boolean)));
+  }
+
+  /** Colour the nodes by how much they speak for the answer, and say which answer that is. */
+  showExplanation() {
+    const { explanation } = this.data.examples[this.example];
+    by('explanation').hidden = explanation === null;
+    if (explanation === null) return;
+    const choice = by('colour-by');
+    choice.parentElement.hidden = explanation.problem !== undefined;
+    if (explanation.problem !== undefined) {
+      by('explained').textContent = `⚠ no explanation: ${explanation.problem}`;
+      by('colour-legend').replaceChildren();
+      return;
+    }
+    by('explained').replaceChildren(`${explanation.method}: what speaks for `, element('b', {}, explanation.answer), `, value ${explanation.value}`);
+    const sizes = explanation.trees.flatMap((tree) => tree[choice.value] ?? []).map((text) => Math.abs(Number(text))).filter(Number.isFinite);
+    const scale = { most: Math.max(0, ...sizes) || 1, power: 1, fromZero: false, strength: 0.7 };
+    this.tree.colour((part) => part.explained?.[choice.value], scale);
+    by('colour-legend').replaceChildren(...(choice.value ? [legendOf(scale, 'purple speaks against the answer, orange for it'), ' against / for'] : []));
   }
 
   chooseInTree(place) {
@@ -277,6 +297,11 @@ class Page {
     const { tree } = part;
     const { node } = place;
     const facts = [['label', part.names[node]], ['height', String(tree.height[node])], ['size', tree.size[node] === 1 ? '1 node' : `${tree.size[node]} nodes`]];
+    if (part.explained) {
+      const { subtree, score, rank } = part.explained;
+      facts.push(['part of the subtree', `${subtree[node]}, rank ${rank[node]}`]);
+      facts.push(['part of the node', score[node] === 'NaN' ? 'it has no vector' : score[node]]);
+    }
     if (part.words && tree.arity[node]) facts.push(['reads', part.words(node)]);
     if (tree.parent[node] >= 0) {
       const parent = tree.parent[node];
@@ -363,6 +388,7 @@ class Page {
   listen() {
     by('filter').addEventListener('input', () => this.filterAndGo());
     by('verdicts').addEventListener('change', () => this.filterAndGo());
+    by('colour-by').addEventListener('change', () => this.showExplanation());
     by('step').addEventListener('input', () => this.move(Number(by('step').value)));
     const clicks = {
       first: () => this.move(0), back: () => this.move(this.step - 1), play: () => this.play(),

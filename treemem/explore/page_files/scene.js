@@ -23,6 +23,7 @@ function makeScene(page) {
       appears: ofNodes ? tree.height : new Array(tree.count).fill(0),
       token: (node) => (sequence ? sequence.node.indexOf(node + before) : -1),
       inSequence: example.sequences.length === 1 ? 0 : side,
+      explained: example.explanation?.trees?.[side],
     });
     if (sequence?.induced) parts.push(inducedPart(page, sequence, side, `induced tree${sides[side]}`));
   });

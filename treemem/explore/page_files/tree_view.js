@@ -134,6 +134,16 @@ class TreeView {
     nodes.append(group);
   }
 
+  /** Colour the nodes that have numbers: `numbersOf(part)` are those of a part's nodes, if it has any. */
+  colour(numbersOf, scale) {
+    for (const { group, place } of this.marks.values()) {
+      const numbers = place.part < 0 ? null : numbersOf(this.scene.parts[place.part]);
+      const fill = numbers ? heat(Number(numbers[place.node]), scale) : null;
+      group.classList.toggle('coloured', fill !== null);
+      group.style.setProperty('--fill', fill ?? 'none');
+    }
+  }
+
   /** Show the nodes that have been run by a step; those of the step itself stand out while the run goes on. */
   step(step, going = false) {
     for (const { group, appears } of this.marks.values()) {

@@ -16,7 +16,7 @@ from treemem.engines.downward import Direction, DownwardCell, propagate_both
 from treemem.engines.propagate import Engine, NodeStates, checked_engine, propagate, run_rows
 from treemem.engines.step_trace import trace_steps
 from treemem.errors import GraphError, RecipeError, VocabularyError
-from treemem.networks.encoder import Encoder, checked_features, without_compile
+from treemem.networks.encoder import Encoder, VectorChange, checked_features, without_compile
 from treemem.networks.trees.leaf_encoder import LeafEncoder, LeafForm
 from treemem.networks.trees.parameter_sets import check_vocabulary
 from treemem.networks.trees.partitioned_run import root_states
@@ -155,6 +155,11 @@ class TreeNetwork(Encoder, torch.nn.Module):
         return self.down is None and self.input_size is None and self.engine != "naive"
 
     @property
+    def reads_vectors(self) -> bool:
+        """Whether leaves read the vectors of their labels, or features."""
+        return self.leaves is not None or self.input_size is not None
+
+    @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
         """The axes of the gates, in the order in which they are shown."""
         return {name: ("nodes", *_PER_CHILD.get(name, ()), "hidden") for name in _GATES}
@@ -174,6 +179,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
         keep: Literal["all", "roots"] = "all",
         rows_at_once: int = 32_768,
         trace: bool = False,
+        change_vectors: VectorChange | None = None,
     ) -> TreeStates: ...
 
     @overload
@@ -188,6 +194,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
         keep: Literal["all", "roots"] = "all",
         rows_at_once: int = 32_768,
         trace: bool = False,
+        change_vectors: VectorChange | None = None,
     ) -> TreeStates | torch.Tensor:
         """Run the cell over every node.
 
@@ -202,6 +209,8 @@ class TreeNetwork(Encoder, torch.nn.Module):
             rows_at_once: inner rows of a part.
             trace: whether to fill the result's ``trace`` with the gates of each node's upward step, without gradients.
                 Your own cell defines them in ``trace`` (see :func:`treemem.engines.step_trace.trace_steps`).
+            change_vectors: what nodes read in place of the vectors of their labels, or of their features. It is called
+                for the leaves, and for the inner nodes if they read vectors.
 
         Returns:
             For a batch the states of every node and the encoding of every tree; for a graph the tensor ``h`` in its
@@ -231,7 +240,7 @@ class TreeNetwork(Encoder, torch.nn.Module):
             raise GraphError(f"{type(self).__name__} reads trees, not a {type(trees).__name__}; give it a TreeBatch")
         if keep == "roots":
             return self._run_parts(trees, rows_at_once)
-        states = self._run(trees, trace=trace)
+        states = self._run(trees, trace=trace, change_vectors=change_vectors)
         return states[self.output] if gives_tensor else states
 
     @property
@@ -277,12 +286,23 @@ class TreeNetwork(Encoder, torch.nn.Module):
         """
         return self._run(batch, given)
 
-    def _run(self, batch: TreeBatch, given: State | None = None, *, trace: bool = False) -> TreeStates:
+    def _run(
+        self,
+        batch: TreeBatch,
+        given: State | None = None,
+        *,
+        trace: bool = False,
+        change_vectors: VectorChange | None = None,
+    ) -> TreeStates:
         self._check_labels(batch)
         like = next(self.parameters(), batch.feat)
         batch = self._beside(like, batch)
         self.check(batch.schedule)
         leaf_inputs, inner_inputs = self._inputs(batch.schedule, batch.feat, like)
+        if change_vectors is not None:
+            of_leaves, of_inner = batch.schedule.to("cpu").node_of_row.tensor_split([batch.schedule.num_leaf_rows])
+            leaf_inputs, inner_inputs = change_vectors(leaf_inputs, of_leaves), feature_rows(inner_inputs)
+            inner_inputs = None if inner_inputs is None else change_vectors(inner_inputs, of_inner)
         cell: Cell = self.cell
         if given:
             num_given = batch.schedule.num_leaf_rows - len(leaf_inputs)
