@@ -30,7 +30,8 @@ CLASS_NUMBERS = {
 }
 _WORD = re.compile(r"\w+|[^\w\s()]")
 _BRACKET = re.compile(r"[()]")
-_FILES = {"train": "train", "validation": "dev", "test": "test"}
+_FILES = {"train": ("train",), "validation": ("dev", "dev_matched"), "test": ("test", "dev_mismatched")}
+"""How the names of files end, for each split: those of SNLI, and those of MultiNLI, whose test files have no labels."""
 _SUFFIXES = (".jsonl", ".txt", ".tsv", ".csv", ".parquet")
 
 
@@ -84,20 +85,22 @@ class PairRecords(PairReader):
 def pair_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
     """Return the files ``*train.jsonl``, ``*dev.jsonl`` and ``*test.jsonl`` of a folder, by their splits.
 
-    If there is no such file, those that end in ``.txt``, ``.tsv``, ``.csv`` or ``.parquet`` count.
+    If there is no such file, ``*dev_matched.jsonl`` and ``*dev_mismatched.jsonl`` count, and then those that end in
+    ``.txt``, ``.tsv``, ``.csv`` or ``.parquet``.
 
     Raises:
         RecipeError: a file is missing, or two have the same ending.
     """
     files = {}
-    for split, ending in _FILES.items():
-        of_suffixes = (sorted(Path(folder).glob(f"*{ending}{suffix}")) for suffix in _SUFFIXES)
-        with_ending = next((paths for paths in of_suffixes if paths), [])
+    for split, endings in _FILES.items():
+        names = [f"*{ending}{suffix}" for suffix in _SUFFIXES for ending in endings]
+        with_ending = next((paths for name in names if (paths := sorted(Path(folder).glob(name)))), [])
         if len(with_ending) != 1:
             suffix = with_ending[0].suffix if with_ending else ".jsonl"
             raise RecipeError(
-                f"{folder} has {len(with_ending)} files *{ending}{suffix} and must have one; give the folder of SNLI's "
-                "snli_1.0_train.jsonl, snli_1.0_dev.jsonl and snli_1.0_test.jsonl, or of files like them"
+                f"{folder} has {len(with_ending)} files *{endings[0]}{suffix} and must have one; give the folder of "
+                "SNLI's snli_1.0_train.jsonl, snli_1.0_dev.jsonl and snli_1.0_test.jsonl, that of MultiNLI, or of files "
+                "like them"
             )
         (files[split],) = with_ending
     return files

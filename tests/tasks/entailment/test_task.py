@@ -135,3 +135,12 @@ def test_a_folder_may_have_text_files(tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         (tmp_path / f"snli_1.0_{split}.txt").write_text("gold_label\tsentence1\tsentence2\nneutral\tA man\tA dog\n")
     assert len(Entailment(str(tmp_path)).make_data(EntailmentDataOptions()).forest) == 6
+
+
+def test_a_folder_may_be_that_of_multinli(tmp_path: Path) -> None:
+    for place, name in enumerate(("train", "dev_matched", "dev_mismatched", "test_matched")):
+        label = ("neutral", "entailment", "contradiction", "hidden")[place]
+        (tmp_path / f"{name}.tsv").write_text(f"index\tsentence1\tsentence2\tgold_label\n0\tA man\tA dog\t{label}\n")
+    forest = Entailment(str(tmp_path)).make_data(EntailmentDataOptions()).forest
+    assert forest.tree_data["split"][::2].tolist() == ["train", "validation", "test"]
+    assert forest.tree_data["label"][::2].tolist() == [1, 0, 2]
