@@ -18,9 +18,11 @@ from treemem.explore.explorer import page_data
 from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.predict import TreePredictor, predict_file
+from treemem.records import write_records
 from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.tasks.table import TableDataOptions, TableRegression, task_from_table
-from treemem.trees import Tree, Vocabulary, parse_brackets
+from treemem.trees import Tree, Vocabulary, parse_brackets, parse_text
+from treemem.trees.formats.forms import FORMS
 
 OPTIONS = TrainingOptions(epochs=8, batch_size=16, learning_rate=0.02, threads=1, seed=3)
 
@@ -348,6 +350,22 @@ def test_what_is_wrong_with_a_table_is_said(
 ) -> None:
     with pytest.raises(error, match=named):
         task_from_table(rows, tree="expr", **{"target": "size", **options})
+
+
+def test_a_column_may_have_texts_in_the_forms_of_files(tmp_path: Path) -> None:
+    for form in ("newick", "conllu:upos", "python", "smtlib", "estree", "prefix", "parents", "xml"):
+        example = FORMS[form].example
+        file = tmp_path / "data.csv"
+        write_records(file, [{"tree": example, "label": label} for label in ("a", "b")])
+        task = task_from_table(file, tree="tree", target="label", text=form)
+        assert list(task.table.forest) == [parse_text(example, form)] * 2  # type: ignore[arg-type]
+        network = task.networks["Tree-LSTM"].replace(hidden_size=4)
+        good, bad = TreePredictor(Model(task, network)).predict([{"tree": example}, {"tree": "(f ( x"}])
+        assert good["error"] is None, form
+        assert bad["error"].startswith("line 2"), form
+        write_records(file, [{"tree": example, "label": "a"}, {"tree": "\\frac{x}{y}", "label": "b"}])
+        with pytest.raises(ParseError, match=r"data\.csv, line [0-9]+, .*: this looks like LaTeX; .*; as '"):
+            task_from_table(file, tree="tree", target="label", text=form)
 
 
 def test_labels_of_another_form_are_refused_and_so_is_a_task_without_a_table() -> None:

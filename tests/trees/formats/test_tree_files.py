@@ -41,6 +41,7 @@ def test_a_file_of_examples_is_read_text_by_text(form: TextForm, tmp_path: Path)
         ("newick", "(A,\n[;]B)';';(C\n,D); E;\n", ["(; A B)", "(X C D)", "E"]),
         ("smtlib", '; (a)\n(f "(\n")(g |)|\n x) y\n\n', ['(f "\\"(\\n\\"")', '(g ")" x)', "y"]),
         ("lisp", '(f #\\) "\\")")\n; (\n\'x', ['(f "#\\\\)" "\\"\\\\\\")\\"")', "(quote x)"]),
+        ("lisp", "#| (\n( |#\n(f\n #| ( |# x)\n|a\nb|\n(g) #| |#", ["(f x)", r'"a\nb"', '"g()"']),
         ("tree_sitter", "(f\n  \"(\") (g '\\')')", ['(f "(")', "(g \"'\\\\')'\")"]),
         ("penn", "( (S (NN a)\n (NN ;)) )((NP (NN b) (NN c)))\n", ["(S a ;)", "(NP b c)"]),
         ("json", '["f",\n "x"]\n', ["(f x)"]),

@@ -96,7 +96,8 @@ def _nonblank(lines: Iterable[Line]) -> Iterator[Line]:
 
 def _sentences(lines: Iterable[Line]) -> Iterator[Line]:
     """Yield what stands between blank lines, and is not only a comment."""
-    first, parts, has_word = 0, [], False
+    parts: list[str] = []
+    first, has_word = 0, False
     for number, line in lines:
         if line.strip():
             first = first if parts else number

@@ -197,7 +197,8 @@ def expressions_of(lines: Iterable[tuple[int, str]], dialect: Dialect | Literal[
         dialect: says what is a text or a comment, in which brackets do not count.
     """
     marks = _MARKS[dialect]
-    first, parts, depth, end_of_text = 0, [], 0, None
+    parts: list[str] = []
+    first, depth, end_of_text = 0, 0, None
     for number, line in lines:
         first = first if parts else number
         begin = place = 0
@@ -217,8 +218,10 @@ def expressions_of(lines: Iterable[tuple[int, str]], dialect: Dialect | Literal[
                     first, parts, begin, depth = number, [], place, 0
         if depth or end_of_text is not None:
             parts.append(line[begin:])
-        elif (rest := line[begin:].strip()) and not (rest[0] == ";" and dialect != "penn"):
-            yield number, line[begin:]
+            continue
+        rest, parts = "\n".join([*parts, line[begin:]]), []
+        if rest.strip() and (dialect == "penn" or not _COMMENT.fullmatch(rest)):
+            yield first, rest
     if parts:
         yield first, "\n".join(parts)
 
@@ -229,5 +232,6 @@ _MARKS = {
     "tree_sitter": re.compile(r"[\"'()]"),
     "penn": re.compile(r"[()]"),
 }
+_COMMENT = re.compile(r"\s*(?:;[^\n]*|\#\|.*?\|\#\s*)", re.DOTALL)
 _ENDS = {sign: re.compile(re.escape(sign)) for sign in "\"'|"}
 _ENDS_WITH_ESCAPES = {sign: re.compile(rf"\\.|{sign}") for sign in "\"'"}
