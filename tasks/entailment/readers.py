@@ -99,7 +99,7 @@ def pair_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
             suffix = with_ending[0].suffix if with_ending else ".jsonl"
             raise RecipeError(
                 f"{folder} has {len(with_ending)} files *{endings[0]}{suffix} and must have one; give the folder of "
-                "SNLI's snli_1.0_train.jsonl, snli_1.0_dev.jsonl and snli_1.0_test.jsonl, that of MultiNLI, or of files "
+                "SNLI's snli_1.0_train.jsonl, snli_1.0_dev.jsonl and snli_1.0_test.jsonl, that of MultiNLI, or files "
                 "like them"
             )
         (files[split],) = with_ending
