@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from treemem.registry import lazy_attributes
 
 if TYPE_CHECKING:
+    from treemem.tasks.table.data import TableDataOptions
     from treemem.tasks.table.from_table import task_from_table
     from treemem.tasks.table.labels import TableLabels
     from treemem.tasks.table.nodes import TableNodes
     from treemem.tasks.table.regression import TableRegression
-    from treemem.tasks.table.splits import TableDataOptions
     from treemem.tasks.table.task import TableClasses
 
 __all__ = ["TableClasses", "TableDataOptions", "TableLabels", "TableNodes", "TableRegression", "task_from_table"]
@@ -30,7 +30,7 @@ __getattr__ = lazy_attributes(
         "task": ["TableClasses"],
         "regression": ["TableRegression"],
         "labels": ["TableLabels"],
-        "splits": ["TableDataOptions"],
+        "data": ["TableDataOptions"],
         "nodes": ["TableNodes"],
         "from_table": ["task_from_table"],
     },

@@ -53,6 +53,32 @@ _IN_QUOTES = re.compile(r'"(?:[^"]|"")+"')
 _NAME = re.compile(r"[A-Za-z_][\w .-]*")
 
 
+@dataclass(frozen=True)
+class TableDataOptions:
+    """How the rows are divided if the table has no column ``split``.
+
+    Args:
+        validation: share of the rows to validate with.
+        test: share of the rows to test with.
+        seed: of the division.
+        stratified: whether each class has these shares, for classes and for combinations of labels.
+        duplicates_together: whether rows with equal trees stay in one split, so that no test tree is one of training.
+
+    Raises:
+        RecipeError: the shares are negative or leave nothing to train on.
+    """
+
+    validation: float = 0.1
+    test: float = 0.1
+    seed: int = 0
+    stratified: bool = False
+    duplicates_together: bool = True
+
+    def __post_init__(self) -> None:
+        if min(self.validation, self.test) < 0 or self.validation + self.test >= 1:
+            raise RecipeError("data.validation and data.test are shares of the rows: at least 0, and below 1 together")
+
+
 class Table(NamedTuple):
     """The rows of a table.
 

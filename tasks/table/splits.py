@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,37 +14,11 @@ from scipy.sparse.csgraph import connected_components
 
 from treemem.errors import RecipeError, quoted, shown
 from treemem.tasks.table.cells import class_key
-from treemem.tasks.table.data import Table
+from treemem.tasks.table.data import Table, TableDataOptions
 from treemem.trees.forest import Forest
 from treemem.trees.formats.record_reader import SPLITS
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TableDataOptions:
-    """How the rows are divided if the table has no column ``split``.
-
-    Args:
-        validation: share of the rows to validate with.
-        test: share of the rows to test with.
-        seed: of the division.
-        stratified: whether each class has these shares, for classes and for combinations of labels.
-        duplicates_together: whether rows with equal trees stay in one split, so that no test tree is one of training.
-
-    Raises:
-        RecipeError: the shares are negative or leave nothing to train on.
-    """
-
-    validation: float = 0.1
-    test: float = 0.1
-    seed: int = 0
-    stratified: bool = False
-    duplicates_together: bool = True
-
-    def __post_init__(self) -> None:
-        if min(self.validation, self.test) < 0 or self.validation + self.test >= 1:
-            raise RecipeError("data.validation and data.test are shares of the rows: at least 0, and below 1 together")
 
 
 def divided(

@@ -24,11 +24,12 @@ from treemem.task import ClassificationTask, Task
 from treemem.tasks.table.cells import ClassName, class_numbers
 from treemem.tasks.table.data import (
     Table,
+    TableDataOptions,
     TableRecords,
     other_columns,
     read_table,
 )
-from treemem.tasks.table.splits import TableDataOptions, divided, warn_of_rare_labels
+from treemem.tasks.table.splits import divided, warn_of_rare_labels
 from treemem.tasks.table.weights import WEIGHT, balanced_weights, class_weights, of_classes, row_weights
 from treemem.trees.forest import Forest
 from treemem.trees.formats.forms import TextForm
