@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +33,7 @@ def divided(
     Rows are drawn in random order. A row brings along the rows of its group and, with ``duplicates_together``, those
     with its tree. If these are more than a split still takes, they go to another split. So validation and test may have
     fewer rows than their shares. They have more only if they would have no row: then they take the smallest such part.
+    If there are too few different trees for that, and no groups, rows are drawn one by one, with a warning.
 
     Args:
         table: the rows.
@@ -40,8 +42,8 @@ def divided(
         group: a value for each row; rows of equal values stay in one split, except for None.
 
     Raises:
-        RecipeError: a group of the table is in two of its splits; all rows have the tree or the group of others, so
-            that a split has no row; ``stratified`` for a table that is divided, or without strata.
+        RecipeError: a group of the table is in two of its splits; there are too few groups for all splits;
+            ``stratified`` for a table that is divided, or without strata.
     """
     tree, count = numbers_of(tree_keys(table.forest)), len(table.forest)
     if table.split is not None:
@@ -76,10 +78,14 @@ def divided(
         if not rows_asked or (split == name).any():
             continue
         of_training = [rows for rows in rows_of_unit if split[rows[0]] == "train"]
+        if len(of_training) < 2 and options.duplicates_together and group is None:
+            _logger.warning("too few different trees to keep equal ones in one split; rows are divided one by one")
+            split, about = divided(table, replace(options, duplicates_together=False), strata)
+            return split, f"{about}Equal trees are in several splits, since there are too few different ones.\n"
         if len(of_training) < 2:
             raise RecipeError(
-                f"no row is left for {name}: all rows have the tree or the group of others. Give the table a column "
-                "'split'" + (", or set data.duplicates_together=false" if options.duplicates_together else "")
+                f"no row is left for {name}, since there are too few groups; give the table a column 'split', or leave "
+                "out group_column"
             )
         split[min(of_training, key=len)] = name
     given = {name: int((split == name).sum()) for name in asked}

@@ -120,7 +120,7 @@ def of_tables() -> Iterator[str]:
     counted = [{"tree": f"(f x{row})", "y": row % 21} for row in range(40)]
     yield message(lambda: task_from_table(counted, tree="tree", target="y"))
     equal = [{"tree": "x", "y": "ab"[row % 2], "person": "p3"} for row in range(10)]
-    task = task_from_table(equal, tree="tree", target="y")
+    task = task_from_table(equal, tree="tree", target="y", group_column="person")
     yield message(lambda: task.make_data(TableDataOptions()))
     told = [{**row, "split": ("train", "test")[place % 2]} for place, row in enumerate(equal)]
     task = task_from_table(told, tree="tree", target="y", group_column="person")

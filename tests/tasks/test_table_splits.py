@@ -65,8 +65,11 @@ def test_validation_and_test_have_the_rows_of_whole_trees() -> None:
     assert "16 for validation, 16 for test; the shares are 16 and 19" in card
     few, _ = divided([row for row in rows(4) for _ in range(50)])
     assert Counter(few) == {"train": 100, "validation": 50, "test": 50}, "and more if they would have no row"
-    with pytest.raises(RecipeError, match=r"no row is left for validation: .* or set data.duplicates_together=false"):
-        divided([row for row in rows(2) for _ in range(50)])
+    two, card = divided([row for row in rows(2) for _ in range(50)])
+    assert Counter(two) == {"train": 80, "validation": 10, "test": 10}, "as if equal trees need not stay together"
+    assert "Equal trees are in several splits, since there are too few different ones." in card
+    with pytest.raises(RecipeError, match="no row is left for validation, since there are too few groups"):
+        divided(rows(20), group_column="person")
 
 
 def test_each_class_has_its_shares_if_the_division_is_stratified() -> None:
