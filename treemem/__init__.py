@@ -52,7 +52,7 @@ _HOME = {
 }
 _ROOMS = (
     *("attribution", "checkpoint", "conversion", "explore", "hub", "induction", "nn", "ops", "predict"),
-    *("data", "metrics", "model", "networks", "runs", "schedule", "task", "tasks", "trees"),
+    *("data", "metrics", "model", "networks", "runs", "schedule", "sklearn", "task", "tasks", "trees"),
 )
 
 __all__ = [

@@ -16,7 +16,7 @@ from treemem.task import TASKS
 MODELS = [f"models/{path.name}" for path in sorted((DOCS / "models").glob("*.md")) if path.name != "index.md"]
 OTHERS = [
     *("index.md", "tutorial.md", "own_trees.md", "training.md", "own_task.md", "induced_trees.md"),
-    "explanations.md",
+    *("explanations.md", "sklearn.md"),
     *("../tasks/equation_verification/README.md", "tasks/equation_completion.md"),
     *(
         f"../tasks/{name}/README.md"

@@ -89,23 +89,32 @@ def load(
         return load_pretrained(os.fspath(path), device=device)
     else:
         folder, files = read(path)
-    return _model_of(files, folder, networks or {}, tasks or {}).to(device).eval()
+    return model_of(files, folder, networks, tasks).to(device).eval()
 
 
-def _model_of(
+def model_of(
     files: Mapping[str, bytes],
     folder: Path,
-    networks: Mapping[str, Callable[..., nn.Module]],
-    tasks: Mapping[str, type[Task]],
+    networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+    tasks: Mapping[str, type[Task]] | None = None,
 ) -> Model:
-    """Return the model that the files of a checkpoint describe."""
+    """Return the model that the files of a checkpoint describe, on the CPU.
+
+    Args:
+        files: as :func:`files_of` returns them.
+        folder: where they are, for errors.
+        networks, tasks: as for :func:`load`.
+
+    Raises:
+        CheckpointError: they do not describe a model.
+    """
     try:
         config = load_yaml(files[CONFIG])
         _check_format(config["format"], folder)
         vocabulary = Vocabulary.from_dict(json.loads(files[VOCABULARY]))
         network = NetworkConfig(config["network"]["name"], config["network"]["options"])
         task_name = config["task"]["name"]
-        task = (tasks.get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
+        task = ((tasks or {}).get(task_name) or TASKS.find(task_name))(**config["task"]["options"])
         weights = _weights(files[WEIGHTS], folder)
         check_weights(weights, weights_of(task, network, vocabulary, networks=networks, saved=weights), folder)
         with torch.random.fork_rng(devices=[]):
