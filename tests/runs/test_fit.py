@@ -246,17 +246,6 @@ def test_the_loss_of_a_run_in_double_precision_is_double(tmp_path: Path) -> None
     assert found == pytest.approx(model.task.loss(model.outputs(examples), targets).mean.item(), rel=1e-13)
 
 
-def test_tensorboard_files_are_written_when_asked_for(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    result = run(tmp_path, tensorboard=True)
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    for name in ("loss", "validation_accuracy"):
-        found = [(event.step, event.value) for event in events.Scalars(name)]
-        assert found == [(record["epoch"], pytest.approx(record[name])) for record in result.records]
-
-
 @pytest.mark.parametrize("clip", [None, 0.5])
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path, clip: float | None) -> None:
     with pytest.raises(RecipeError, match="the loss of epoch 1 is not finite"):

@@ -14,6 +14,7 @@ from treemem.metrics.paired import Comparison, compare
 from treemem.metrics.score import mean_scores, row_score, score_row
 from treemem.runs.evaluate import Evaluation, evaluate
 from treemem.runs.fit import fit
+from treemem.runs.loggers import Logger, TensorBoardLogger, WandbLogger
 from treemem.runs.network_folder import write_results
 from treemem.runs.options import TrainingOptions
 from treemem.runs.recipe import Recipe, load_recipe, parse_recipe, recipe_names
@@ -34,11 +35,14 @@ __all__ = [
     "Evaluation",
     "FitResult",
     "Learner",
+    "Logger",
     "Processes",
     "Recipe",
     "SeedsResult",
     "StudyRun",
+    "TensorBoardLogger",
     "TrainingOptions",
+    "WandbLogger",
     "binary_scores",
     "class_scores",
     "compare",

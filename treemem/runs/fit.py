@@ -19,6 +19,7 @@ from treemem.native.matmul_precision import matmul_precision
 from treemem.native.threads import torch_threads
 from treemem.networks import NetworkConfig
 from treemem.records import write_records, writing
+from treemem.runs.loggers import Logger
 from treemem.runs.options import TrainingOptions
 from treemem.runs.same_run import check_same_training
 from treemem.runs.training_loop import FitResult, Trainer
@@ -49,6 +50,7 @@ def fit(
     overwrite: bool = False,
     progress: bool | None = None,
     networks: Mapping[str, Callable[..., nn.Module]] | None = None,
+    loggers: Sequence[Logger] = (),
 ) -> FitResult:
     """Train a network on the split ``train``, and keep the epoch that is best on the split ``validation``.
 
@@ -72,6 +74,8 @@ def fit(
         overwrite: delete an earlier run in ``output``.
         progress: show a progress bar; None: only on a terminal.
         networks: your own network classes by name.
+        loggers: called with the record of each epoch after its checkpoint is written. An exception in one becomes a
+            warning in the log, and the training goes on. A resumed run calls them for the remaining epochs.
 
     Raises:
         RecipeError: there is no training example; an option is unknown; the run to resume has other options or data;
@@ -107,7 +111,7 @@ def fit(
 
         processes.in_first(hold)
         with processes.agreeing():
-            run = Trainer(task, network, data, options, folder, progress, networks)
+            run = Trainer(task, network, data, options, folder, progress, networks, loggers)
         check_same_training(processes.gathered(run.terms))
         processes.in_first(partial(folder.clear, overwrite=overwrite))
         processes.in_first(partial(_write_bad_rows, folder.path / BAD_ROWS, getattr(data, "bad_rows", ())))

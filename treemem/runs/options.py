@@ -88,7 +88,8 @@ class TrainingOptions:
         cuda_graphs: on CUDA, run forward and backward passes of training, and validation, as CUDA graphs
             (:class:`treemem.ops.CapturedStep`); for tree networks, some sequence networks, and language models.
             Sequences are padded by up to a quarter, so dropout draws other numbers. It has not run on a GPU yet.
-        tensorboard: write TensorBoard event files beside the log.
+        tensorboard: write TensorBoard event files beside the log, in the folder ``tensorboard``.
+        wandb: name of a project of Weights & Biases to log to; a resumed run is another run there. None: do not log.
 
     Raises:
         RecipeError: a value has the wrong type or range.
@@ -133,6 +134,7 @@ class TrainingOptions:
     matmul_precision: Literal["highest", "high", "medium"] | None = None
     cuda_graphs: bool = False
     tensorboard: bool = False
+    wandb: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -14,7 +14,7 @@ from treemem.runs.options import TrainingOptions
 
 _DEFAULTS = dataclasses.asdict(TrainingOptions())
 _WITHOUT_EFFECT = frozenset({
-    "accelerator", "tensorboard", "checkpoint_seconds", "checkpoint_steps", "keep_epochs", "prefetch",
+    "accelerator", "tensorboard", "wandb", "checkpoint_seconds", "checkpoint_steps", "keep_epochs", "prefetch",
 })  # fmt: skip
 _ANOTHER_RUN = "choose another output folder, or replace that run with overwrite=True"
 

@@ -32,9 +32,10 @@ from treemem.networks import NetworkConfig
 from treemem.progress_bar import progress_bar
 from treemem.runs.accelerator import fabric_of_process
 from treemem.runs.best_epoch import check_defined, check_training_threshold, chosen_monitor
+from treemem.runs.loggers import Logger, Loggers, check_loggers
 from treemem.runs.optimisation import average_is_due, plateau_scheduler, rate_factor, rate_scheduler
 from treemem.runs.options import TrainingOptions
-from treemem.runs.progress import RunLog, epoch_line, summary_writer
+from treemem.runs.progress import RunLog, epoch_line
 from treemem.runs.same_run import fingerprint
 from treemem.runs.state import RunState
 from treemem.runs.training_examples import examples_of_epoch, merged_outputs, split_examples, unseen_labels
@@ -85,7 +86,7 @@ class Trainer:
     """One training run.
 
     Args:
-        task, network, data, options, networks: as of :func:`treemem.runs.fit`.
+        task, network, data, options, networks, loggers: as of :func:`treemem.runs.fit`.
         folder: of the run.
         shown: whether to show a progress bar; None: only on a terminal.
     """
@@ -99,6 +100,7 @@ class Trainer:
         folder: RunFolder,
         shown: bool | None,
         networks: Mapping[str, Callable[..., nn.Module]] | None,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         self.processes = joined_processes()
         self.options, self.folder, self.shown, self.networks = options, folder, shown, networks
@@ -112,8 +114,9 @@ class Trainer:
             raise RecipeError('schedule "plateau" needs validation examples, and these data have none')
         check_training_threshold(task, options, len(self.validation_ids))
         examples_of_epoch(self.train_ids, self.examples, 0, options.curriculum)  # the stage with the fewest
-        if options.tensorboard and self.processes.is_first:
-            summary_writer()
+        self.given_loggers = loggers
+        if self.processes.is_first:
+            check_loggers(loggers, options)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             self.model = Model(task, network, networks=networks)
@@ -191,11 +194,11 @@ class Trainer:
                     values=values,
                 )
                 self.plateaus.append(plateau)
-        self.log: RunLog | None = None
+        self.log: Loggers | None = None
         with self.processes.agreeing():
             if self.processes.is_first:
-                path = self.folder.path / "metrics.jsonl"
-                self.log = RunLog(path, self.progress.records, tensorboard=options.tensorboard)
+                log = RunLog(self.folder.path / "metrics.jsonl", self.progress.records)
+                self.log = Loggers(log, self.given_loggers, options, self.progress.records, self.terms)
 
     def judge_if_due(self) -> None:
         """Evaluate a finished run if its last epoch was not evaluated or its best checkpoint is lost."""
@@ -362,7 +365,7 @@ class Trainer:
         self.save(best=is_best)
         with self.processes.agreeing():
             if self.log is not None:
-                self.log.add(record)
+                self.log(record)
         self.state.tell("%s", epoch_line(record, options, self.monitored, is_best))
 
     def judge(self, record: dict[str, Any], is_last: bool) -> bool:
