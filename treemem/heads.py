@@ -13,6 +13,7 @@ from treemem.engines.activation import ActivationName, activation, checked_activ
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.encoder_output import EncoderOutput
 from treemem.networks.encodings import check_width, root_encodings
+from treemem.networks.layer_type import LayerType
 from treemem.networks.resettable import Resettable
 from treemem.networks.trees.tree_states import TreeStates
 
@@ -24,7 +25,7 @@ _FIRST_SCALE = {"cosine": 5.0, "distance": 1.0}
 _FIRST_BIAS = {"dot": 0.0, "cosine": 0.0, "distance": 1.0}
 
 
-class EqualityHead(torch.nn.Module):
+class EqualityHead(torch.nn.Module, metaclass=LayerType):
     """Predict whether two trees are equal: ``z = similarity + bias``, ``P = sigmoid(z)``.
 
     Args:

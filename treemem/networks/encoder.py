@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from treemem.errors import GraphError, RecipeError
+from treemem.networks.layer_type import LayerType
 from treemem.trees.tree import Tree
 
 INDUCE_TREES = "networks whose can_induce_trees is true do, such as OrderedMemory, ONLSTM and EfficientBeamTreeGRC"
@@ -24,7 +25,7 @@ It takes the vectors ``[..., width]``, and on the CPU the node of each, int64 ``
 """
 
 
-class Encoder:
+class Encoder(metaclass=LayerType):
     """The capabilities of an encoder, with their defaults.
 
     Attributes:

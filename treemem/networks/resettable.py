@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from treemem.networks.layer_type import LayerType
 
-class Resettable(torch.nn.Module):
+
+class Resettable(torch.nn.Module, metaclass=LayerType):
     """A module that draws new weights by drawing those of its parts."""
 
     def reset_parameters(self) -> None:

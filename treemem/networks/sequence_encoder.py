@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypedDict
 
@@ -74,7 +74,7 @@ SequenceBatch = TreeBatch | TokenBatch | Any
 """What a sequence encoder takes: a batch, or what :func:`treemem.as_batch` makes one of."""
 
 
-class SequenceEncoder(RecordedOptions, Encoder, Resettable, ABC):
+class SequenceEncoder(RecordedOptions, Encoder, Resettable):
     """A network that reads each tree of a batch as a sequence of tokens.
 
     Subclasses define :meth:`read`.

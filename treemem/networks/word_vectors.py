@@ -8,9 +8,10 @@ import torch
 from torch.nn import functional
 
 from treemem.errors import RecipeError
+from treemem.networks.layer_type import LayerType
 
 
-class WordVectors(torch.nn.Module):
+class WordVectors(torch.nn.Module, metaclass=LayerType):
     """An embedding table of given vectors, with a linear map to another width if the network needs one.
 
     Args:

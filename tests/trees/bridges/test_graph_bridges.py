@@ -16,6 +16,7 @@ from tree_strategies import LEAVES, NUMBER, VOCABULARY, forests, trees
 
 from treemem.dgl_import import import_dgl
 from treemem.errors import GraphError, TreememError, VocabularyError
+from treemem.nn import TreeLSTM
 from treemem.trees.bridges.dgl import forest_from_dgl, forest_to_dgl
 from treemem.trees.bridges.pyg import MissingPyGError, forest_from_pyg, forest_to_pyg
 from treemem.trees.forest import Forest
@@ -121,6 +122,23 @@ def test_graphs_of_dgl_of_another_form_are_refused() -> None:
         Tree.from_dgl(graph, LABELS)
     with pytest.raises(GraphError, match=r"node types \['a', 'b'\]"):
         Tree.from_dgl(dgl.heterograph({("a", "to", "b"): ([0], [0])}), LABELS)
+
+
+@needs_dgl
+def test_a_heterogeneous_graph_is_refused_with_the_way_out_and_the_way_out_works() -> None:
+    dgl = import_dgl()
+    edges = {("leaf", "first", "inner"): ([1], [0]), ("leaf", "second", "inner"): ([0], [0])}
+    graph = dgl.heterograph(edges)
+    tree = Tree("f", [Tree("y"), Tree("x")])
+    labels = ("x", "y", "f")
+    graph.nodes["leaf"].data["label"] = torch.tensor([0, 1])
+    graph.nodes["inner"].data["label"] = torch.tensor([2])
+    for place, name in enumerate(("first", "second")):
+        graph.edges[name].data["position"] = torch.tensor([place])
+    for read in (lambda: Tree.from_dgl(graph, labels), lambda: TreeLSTM(4, arities=[2], input_size=3)(graph)):
+        with pytest.raises(GraphError, match=r"dgl\.to_homogeneous\(graph, ndata=\['label'\], edata=\['position'\]\)"):
+            read()
+    assert Tree.from_dgl(dgl.to_homogeneous(graph, ndata=["label"], edata=["position"]), labels) == tree
 
 
 def test_graphs_of_pyg_of_another_form_are_refused() -> None:

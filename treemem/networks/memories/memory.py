@@ -5,13 +5,14 @@ A memory has no parameters. A step takes a state, a value and actions, and retur
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import torch
 
 from treemem.errors import GraphError
+from treemem.networks.layer_type import LayerType
 from treemem.networks.memories.controllers.cuda import KernelMemory, known_in_kernels
 from treemem.networks.memories.controllers.run import ControlledMemory, MemorySource
 from treemem.networks.memories.neural_stack.equations import StrengthState
@@ -53,7 +54,7 @@ class CompiledMemory(NamedTuple):
     after: Callable[..., Any] | None
 
 
-class Memory(torch.nn.Module, ABC):
+class Memory(torch.nn.Module, metaclass=LayerType):
     """A differentiable data structure, batch first, for any controller.
 
     A subclass defines :meth:`initial`, :meth:`step` and :meth:`controls`, and ``readout_size`` if the readout is not

@@ -36,7 +36,10 @@ def read_edges(graph: dgl.DGLGraph) -> GraphEdges:
     if not isinstance(graph, import_dgl().DGLGraph):
         raise GraphError(f"a DGLGraph is needed, not {type(graph).__name__}")
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
-        raise GraphError(f"the graph has node types {graph.ntypes} and edge types {graph.etypes}; one of each is read")
+        raise GraphError(
+            f"the graph has node types {graph.ntypes} and edge types {graph.etypes}, and trees have one of each. "
+            "Make it homogeneous with dgl.to_homogeneous(graph, ndata=['label'], edata=['position'])"
+        )
     source, target = graph.edges(order="eid")
     position = read_field(graph.edata, "position", "iu")
     return GraphEdges(source.cpu().numpy().astype(np.int64), target.cpu().numpy().astype(np.int64), position)

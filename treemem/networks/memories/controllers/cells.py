@@ -6,7 +6,7 @@ All cells have this interface, whatever their state is, so that one can stand wh
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -37,7 +37,7 @@ from treemem.networks.parsers.on_lstm.equations import on_lstm_gates, on_lstm_st
 from treemem.networks.resettable import Resettable
 
 
-class StepCell(Resettable, ABC):
+class StepCell(Resettable):
     """One step of a recurrent network.
 
     Attributes:
