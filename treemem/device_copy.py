@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from treemem.errors import RecipeError
 
 PINNED = {"cuda"}
 """Types of devices that copy from pinned memory while the host goes on."""
+_PLACE = "_treemem_place"  # the attribute of a part of a pinned buffer: the buffer, and where the part begins
 _ALIGNED = 64  # bytes, so that any type can be read and kernels may load several numbers at once
 
 
@@ -42,6 +44,19 @@ def to_device_together(tensors: Sequence[Tensor], device: torch.device | str) ->
         return [tensor.to(device) for tensor in tensors]
     moved = iter((_copies or _copied)(here, device))
     return [next(moved) if tensor.device.type == "cpu" else tensor.to(device) for tensor in tensors]
+
+
+def pinned_together(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies of tensors of the CPU in one buffer of pinned memory, from which they go to a device in one copy.
+
+    Raises:
+        RuntimeError: torch has no device that copies from pinned memory.
+    """
+    buffer = _packed(tensors)
+    parts = _parts(buffer, tensors)
+    for begin, part in zip(_begins(tensors), parts, strict=False):
+        setattr(part, _PLACE, (buffer, begin))
+    return parts
 
 
 def _copied(here: Sequence[Tensor], device: torch.device) -> list[Tensor]:
@@ -129,10 +144,27 @@ def _replaced_copies(copies: _Copies) -> Iterator[None]:
 
 def _packed(tensors: Sequence[Tensor]) -> Tensor:
     """The bytes of tensors, in pinned memory."""
+    before = _buffer_of(tensors)
+    if before is not None:
+        return before
     pinned = torch.empty(_begins(tensors)[-1], dtype=torch.uint8, pin_memory=True)
     for part, tensor in zip(_parts(pinned, tensors), tensors, strict=True):
         part.copy_(tensor)
     return pinned
+
+
+def _buffer_of(tensors: Sequence[Tensor]) -> Tensor | None:
+    """The buffer that :func:`pinned_together` made for just these tensors, in this order; None for any others."""
+    places: list[Any] = [getattr(tensor, _PLACE, None) for tensor in tensors]
+    if not places or None in places:
+        return None
+    buffer: Tensor = places[0][0]
+    *begins, end = _begins(tensors)
+    if len(buffer) != end or any(place[0] is not buffer for place in places):
+        return None
+    pointers = [buffer.data_ptr() + begin for begin in begins]  # a copy of a part has its attribute, too
+    are_there = all(tensor.data_ptr() in (there, 0) for tensor, there in zip(tensors, pointers, strict=True))
+    return buffer if are_there and [begin for _, begin in places] == begins else None
 
 
 def _begins(tensors: Sequence[Tensor]) -> list[int]:

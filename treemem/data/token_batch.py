@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from treemem.device_copy import to_device, to_device_together
+from treemem.device_copy import pinned_together, to_device, to_device_together
 from treemem.errors import GraphError
 
 
@@ -74,6 +74,17 @@ class TokenBatch:
         if self.target is None:
             return replace(self, token=to_device(self.token, device))
         token, target = to_device_together([self.token, self.target.token], device)
+        return replace(self, token=token, target=replace(self.target, token=target))
+
+    def pin_memory(self) -> TokenBatch:
+        """Return the same batch with its tokens in pinned memory, as :meth:`treemem.TreeBatch.pin_memory`.
+
+        Raises:
+            RuntimeError: torch finds no accelerator.
+        """
+        if self.target is None:
+            return replace(self, token=pinned_together([self.token])[0])
+        token, target = pinned_together([self.token, self.target.token])
         return replace(self, token=token, target=replace(self.target, token=target))
 
     def with_state(self, state: Any) -> TokenBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from treemem.device_copy import to_device_together
+from treemem.device_copy import pinned_together, to_device_together
 from treemem.errors import GraphError
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.trees.edges import NodeName, find_edge_heights, order_children, plain_node_name
@@ -272,11 +273,19 @@ class Schedule:
         device = torch.device(device)
         if device.type == "cpu" and self.is_known_to_host:
             return self if self.here is None else self.here
+        here = self if self.device.type == "cpu" else self.here
+        return self._with_tensors(partial(to_device_together, device=device), here)
+
+    def pin_memory(self) -> Schedule:
+        """This schedule of the CPU with its tensors in one buffer of pinned memory."""
+        return self._with_tensors(pinned_together, None)
+
+    def _with_tensors(
+        self, moved: Callable[[list[torch.Tensor]], list[torch.Tensor]], here: Schedule | None
+    ) -> Schedule:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
-        moved = to_device_together(list(tensors.values()), device)
-        here = self if self.device.type == "cpu" else self.here
-        return replace(self, **dict(zip(tensors, moved, strict=True)), here=here)  # type: ignore[arg-type]
+        return replace(self, **dict(zip(tensors, moved(list(tensors.values())), strict=True)), here=here)  # type: ignore[arg-type]
 
     def child_of_rows(self) -> NDArray[np.int64]:
         """``child`` for the host; it waits for the device only if the schedule was made there."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from treemem.device_copy import to_device
+from treemem.device_copy import pinned_together, to_device
 from treemem.errors import GraphError
 from treemem.schedule.dgl_schedule import forest_of_schedule, graph_of_trees, schedule_of_dgl, schedule_of_graph
 from treemem.schedule.pyg_schedule import pyg_of_trees, schedule_of_pyg
@@ -292,6 +292,18 @@ class TreeBatch:
         """This batch with schedule and features on ``device``; forest and graph stay where they are."""
         feat = None if self.feat is None else to_device(self.feat, device)
         return self._changed(schedule=self.schedule.to(device), feat=feat)
+
+    def pin_memory(self) -> TreeBatch:
+        """This batch of the CPU with schedule and features in pinned memory, from which :meth:`to` copies to CUDA.
+
+        :class:`torch.utils.data.DataLoader` calls it with ``pin_memory=True``, in a thread of its own. Without it,
+        :meth:`to` makes a pinned copy itself.
+
+        Raises:
+            RuntimeError: torch finds no accelerator.
+        """
+        feat = None if self.feat is None else pinned_together([self.feat])[0]
+        return self._changed(schedule=self.schedule.pin_memory(), feat=feat)
 
     def with_feat(self, feat: torch.Tensor | None) -> TreeBatch:
         """This batch with other features of the nodes; None leaves them as they are."""
