@@ -30,8 +30,18 @@ def test_networks_of_a_run_stand_side_by_side_with_paired_statistics(
 def test_a_network_compared_with_itself_differs_in_nothing(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "run/sum", "run/sum"]) == 0
     printed = capsys.readouterr().out
-    (row,) = [line for line in printed.splitlines() if line.startswith("| sum (run) 2 ") and " to " in line]
+    *_, row = [line for line in printed.splitlines() if line.startswith("| sum (run) 2 ") and " to " in line]
     assert [cell.strip() for cell in row.split("|")[2:-1]] == ["0.00", "0.00 to 0.00", "0", "0", "1, 1"]
+
+
+def test_tables_can_be_latex(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "run", "--format", "latex"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("% Test: accuracy in %, by height\n\\begin{tabular}{lrr")
+    assert printed.count(r"\toprule") == 2
+    assert r"sum minus & points & 95 \% interval & " in printed
+    others = [line for line in printed.splitlines() if line and line[0] != "\\" and " & " not in line]
+    assert all(line.startswith("% ") for line in others)
 
 
 def test_networks_without_answers_are_not_compared(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,10 @@ def test_the_same_command_trains_nothing_anew(trained: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("split", "heading"),
-    [("test", "by height; published figures are of the published data\n"), ("test, others", "by height\n")],
+    [
+        ("test", "by height; mean ± standard deviation over seeds; published figures are of the published data\n"),
+        ("test, others", "by height; mean ± standard deviation over seeds\n"),
+    ],
 )
 def test_published_figures_are_said_to_be_of_the_published_data_where_they_stand_in_the_table(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], split: str, heading: str
@@ -66,6 +69,18 @@ def test_published_figures_are_said_to_be_of_the_published_data_where_they_stand
     assert f"Test: accuracy in %, {heading}" in printed
     assert ("published figures in parentheses" in printed) == (split == "test")
     assert ("published, all" in (trained / "table.md").read_text()) == ("published" in heading)
+
+
+def test_the_printed_tables_can_be_latex_and_are_written_beside_the_others(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (trained / "table.md").read_text()
+    assert main(["train", "toy.yaml", "--seeds", "1", "2", "-o", "run", "--format", "latex"]) == 0
+    printed = capsys.readouterr().out
+    assert r"network & seeds (n) & height " in printed
+    assert r"95 \% interval (Student's t over seeds)" in printed
+    assert (trained / "table.md").read_text() == before
+    assert (trained / "table.tex").read_text().strip() in printed
 
 
 def test_other_data_in_the_same_folder_are_refused(

@@ -13,6 +13,7 @@ from treemem.metrics.score import (
     Monitor,
     Score,
     column_scores,
+    interval_half_width,
     mean_scores,
     row_group,
     row_score,
@@ -41,7 +42,9 @@ def test_the_mean_of_scores_of_a_worked_example() -> None:
     assert mean.accuracy == pytest.approx(0.6)
     assert mean.deviation == pytest.approx(0.02**0.5)
     assert (mean.precision, mean.f1) == (pytest.approx(0.3), None)
+    assert mean.runs == 2
     assert mean_scores(runs[:1])[0].deviation is None
+    assert mean_scores(runs[:1])[0].runs == 1
     (other,) = mean_scores([[Score("all", 4, {"bleu": value, "accuracy": 0.5})] for value in (0.1, 0.2, 0.4)])
     assert other.deviation == pytest.approx(np.std([0.1, 0.2, 0.4], ddof=1)), "of the first metric"
     with pytest.raises(RecipeError, match="different groups"):
@@ -117,3 +120,22 @@ def test_every_committed_score_is_written_again_as_it_was() -> None:
     assert len(columns) > 1000
     for each in columns:
         assert score_columns(column_scores(each), next(iter(each))) == each
+
+
+def test_the_confidence_interval_of_a_mean_is_that_of_students_t() -> None:
+    from scipy import stats
+
+    values = [0.5, 0.7, 0.72]
+    (mean,) = mean_scores([[Score("all", 4, {"accuracy": value})] for value in values])
+    expected = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert mean.interval == pytest.approx(expected)
+    assert interval_half_width(1.0, 2) == pytest.approx(12.7062 / 2**0.5, rel=1e-5)
+
+
+def test_one_run_and_a_record_without_a_number_of_runs_have_no_interval() -> None:
+    assert Score("all", 4, {"accuracy": 0.5}).interval is None
+    row = score_row("A", Score("all", 4, {"accuracy": 0.5}, 0.1, 3), "depth")
+    assert row_score(row, "depth").interval is not None
+    del row["runs"]
+    assert row_score(row, "depth").runs is None
+    assert row_score(row, "depth").interval is None

@@ -92,6 +92,11 @@ _SHARED: dict[str, dict[str, Any]] = {
         "type": str,
         "help": "folder of a run, name of a packaged model, or hf://OWNER/NAME",
     },
+    "--format": {
+        "choices": ["markdown", "latex"],
+        "default": "markdown",
+        "help": "of the tables: markdown, or latex with booktabs (markdown)",
+    },
     "--device": {"type": str, "default": "auto", "metavar": "DEVICE", "help": "auto, cpu, cuda, cuda:1 ... (auto)"},
     "--cuda-graphs": {"action": "store_true", "help": "run batches as CUDA graphs"},
     "--batch-size": {"type": PositiveInt, "default": 1024, "metavar": "N", "help": "examples of a batch (1024)"},

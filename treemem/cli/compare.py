@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, add_output
+from treemem.cli.command import Command, CommandParser, add_output, add_shared
 
 if TYPE_CHECKING:
+    from treemem.explore.tables import TableFormat
     from treemem.runs.trained_networks import TrainedNetwork
 
 _logger = logging.getLogger(__name__)
@@ -19,11 +20,12 @@ _logger = logging.getLogger(__name__)
 def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", type=str, help="folder of a run or of a network")
     add_output(parser, "FILE", "write a plot, .png or .svg", required=False)
+    add_shared(parser, "--format")
 
 
 def _run(options: Namespace) -> None:
     from treemem.explore import accuracy_table, plot_accuracy
-    from treemem.explore.tables import ACCURACY
+    from treemem.explore.tables import ACCURACY, titled
     from treemem.records import check_writable
     from treemem.runs.trained_networks import check_one_task, networks_of_run, table_names, task_of
 
@@ -37,18 +39,18 @@ def _run(options: Namespace) -> None:
     task = task_of(compared[0])
     monitor, group_name = (ACCURACY, str) if task is None else (task.monitor, task.group_name)
     unit = " in %" if monitor.percent else ""
-    table = accuracy_table(scores, group=group, monitor=monitor, group_name=group_name)
-    print(f"Test: {monitor.metric}{unit}, by {group}\n\n{table}")
+    table = accuracy_table(scores, group=group, monitor=monitor, group_name=group_name, format=options.format)
+    print(titled(f"Test: {monitor.metric}{unit}, by {group}", table, options.format))
     if len(networks) > 1:
-        print(f"\n{_statistics(networks)}")
+        print(f"\n{_statistics(networks, options.format)}")
     if options.output is not None:
         plot_accuracy(scores, options.output, group=group, monitor=monitor)
         _logger.info("plot: %s", options.output)
 
 
-def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
+def _statistics(networks: Mapping[str, TrainedNetwork], format: TableFormat) -> str:
     """Return how the first network differs from each of the others."""
-    from treemem.explore import markdown_table
+    from treemem.explore.tables import formatted_table, titled
     from treemem.runs.trained_networks import compare_networks, paired_seeds
 
     (first, reference), *others = networks.items()
@@ -72,8 +74,8 @@ def _statistics(networks: Mapping[str, TrainedNetwork]) -> str:
         interval = f"{100 * low:.2f} to {100 * high:.2f}"
         rows.append([name, f"{100 * statistics.difference:.2f}", interval, *counts, statistics.p_text()])
     about = "The same test examples: bootstrap over the examples, and McNemar's test for each seed"
-    parts = [f"{about}\n\n{markdown_table(rows)}"] if len(rows) > 1 else []
-    return "\n\n".join([*parts, *missing])
+    parts = [titled(about, formatted_table(rows, format), format)] if len(rows) > 1 else []
+    return "\n\n".join([*parts, *(titled(text, "", format).rstrip() for text in missing)])
 
 
 COMMAND = Command(

@@ -14,13 +14,12 @@ from jsonargparse import Namespace
 from treemem.cli.command import Command, CommandParser, UsageError, add_output, add_overrides, add_shared
 
 if TYPE_CHECKING:
-    from treemem.data.examples import TaskData
+    from treemem.explore.tables import TableFormat
     from treemem.metrics.score import PublishedFigure, Score
-    from treemem.runs.recipe import Recipe
     from treemem.task import Task
 
 _logger = logging.getLogger(__name__)
-_TABLE = "table.md"
+_TABLES: dict[TableFormat, str] = {"markdown": "table.md", "latex": "table.tex"}
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -38,6 +37,7 @@ def _add_arguments(parser: CommandParser) -> None:
         help="at a bad row of a table: stop, or leave it out and write it to bad_rows.jsonl in the run (stop)",
     )
     add_output(parser, "FOLDER", "folder of the run (runs/TASK/RECIPE)", required=False)
+    add_shared(parser, "--format")
 
 
 def _run(options: Namespace) -> None:
@@ -68,25 +68,38 @@ def _run(options: Namespace) -> None:
         processes.in_first(lambda: log_file.enter_context(logged_in(output)))
         for _ in train_recipe(recipe, task, data, output, overwrite=options.overwrite, other_scores=[EVALUATION]):
             pass  # the results are in the folder
-        processes.in_first(lambda: _print_results(recipe, task, data, output))
+        digest = task.examples(data.forest).digest()
+        processes.in_first(
+            lambda: print_results(task, output, list(recipe.networks), data.card, digest, options.format)
+        )
 
 
-def _print_results(recipe: Recipe, task: Task, data: TaskData, output: Path) -> None:
-    """Print the scores of all networks in the folder of a run, and write a table and a plot there."""
+def print_results(
+    task: Task, output: Path, networks: Sequence[str], card: str, digest: str, format: TableFormat
+) -> None:
+    """Print the scores of all networks in the folder of a run, and write tables and a plot there.
+
+    Args:
+        task: of the run.
+        output: the folder.
+        networks: names of those that come first, whose results must be there.
+        card, digest: of the data.
+        format: of the printed tables. ``table.md`` is written in any case, ``table.tex`` for ``"latex"``.
+    """
     from treemem.records import write_text
     from treemem.runs.network_folder import CARD, RESULTS, locked_results, write_results
     from treemem.runs.recipe_run import LOG, gathered_rows, published_figures, scores_by_network
 
-    digest = task.examples(data.forest).digest()
     with locked_results(output):
-        rows = gathered_rows(output, list(recipe.networks), digest)
+        rows = gathered_rows(output, networks, digest)
         scores = scores_by_network(rows, task.group)
         published = published_figures(task, output)
-        table = _tables(task, scores, published)
-        write_results(output, rows, data.card, digest)
-        write_text(output / _TABLE, f"{table}\n")
+        tables = {form: _tables(task, scores, published, form) for form in dict.fromkeys(("markdown", format))}
+        write_results(output, rows, card, digest)
+        for form, text in tables.items():
+            write_text(output / _TABLES[form], f"{text}\n")
         plot = _plotted(task, scores, published, output)
-    print(f"\n{table}\n")
+    print(f"\n{tables[format]}\n")
     print(f"scores: {output / RESULTS}; log: {output / LOG}; data: {output / CARD}{plot}")
 
 
@@ -113,26 +126,29 @@ def logged_in(folder: Path) -> Iterator[None]:
         handler.close()
 
 
-def _tables(task: Task, scores: dict[str, list[Score]], published: Sequence[PublishedFigure]) -> str:
+def _tables(
+    task: Task, scores: dict[str, list[Score]], published: Sequence[PublishedFigure], format: TableFormat
+) -> str:
     from treemem.explore import accuracy_table, overall_table
-    from treemem.explore.tables import MAJORITY, OVERALL_METRICS
+    from treemem.explore.tables import MAJORITY, OVERALL_METRICS, titled
     from treemem.runs.network_folder import TEST
 
     monitor = task.monitor
     published = [figure for figure in published if figure.split == TEST and figure.network in (*scores, MAJORITY)]
     shown = [figure for figure in published if figure.metric == monitor.metric]
-    about = "; published figures are of the published data" if shown else ""
+    about = "; mean ± standard deviation over seeds" if any(rows[-1].deviation for rows in scores.values()) else ""
+    about += "; published figures are of the published data" if shown else ""
     unit = " in %" if monitor.percent else ""
-    table = accuracy_table(scores, shown, group=task.group, monitor=monitor, group_name=task.group_name)
+    table = accuracy_table(scores, shown, group=task.group, monitor=monitor, group_name=task.group_name, format=format)
     has_groups = any(
         isinstance(score.group, int) and task.group_name(score.group) for rows in scores.values() for score in rows
     )
     by = f", by {task.group}" if has_groups else ""
-    parts = [f"Test: {monitor.metric}{unit}{by}{about}", table]
+    parts = [titled(f"Test: {monitor.metric}{unit}{by}{about}", table, format)]
     if any(rows[-1].metrics.keys() & {"f1", "macro f1"} for rows in scores.values()):
         in_parentheses = any(figure.network in scores and figure.metric in OVERALL_METRICS for figure in published)
         about = ", published figures in parentheses" if in_parentheses else ""
-        parts += [f"Test, all: %{about}", overall_table(scores, published)]
+        parts.append(titled(f"Test, all: %{about}", overall_table(scores, published, format=format), format))
     return "\n\n".join(parts)
 
 

@@ -95,12 +95,23 @@ class Score:
         examples: how many there are.
         metrics: values by name, the main one first. Accuracies are fractions, not percent.
         deviation: standard deviation of the first metric over several runs, if this is their mean.
+        runs: the number of runs that this is the mean of; None if it is not recorded.
     """
 
     group: int | str
     examples: int
     metrics: Mapping[str, float | None]
     deviation: float | None = None
+    runs: int | None = 1
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % confidence interval of the mean of the first metric over runs; None for one run."""
+        if self.deviation is None or self.runs is None or self.runs < 2:
+            return None
+        mean = next(iter(self.metrics.values())) or 0.0
+        half = interval_half_width(self.deviation, self.runs)
+        return mean - half, mean + half
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "metrics":
@@ -163,6 +174,21 @@ def with_overall(scores: Sequence[Score], metrics: Mapping[str, float | None]) -
     ]
 
 
+def interval_half_width(deviation: float, runs: int, confidence: float = 0.95) -> float:
+    """Return half the width of the confidence interval of a mean, by Student's t-distribution (Student 1908).
+
+    It takes the runs for independent draws from a normal distribution.
+
+    Args:
+        deviation: sample standard deviation over the runs.
+        runs: how many, at least 2.
+        confidence: the probability that such an interval holds the mean.
+    """
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+    return float(stdtrit(runs - 1, (1 + confidence) / 2)) * deviation / math.sqrt(runs)
+
+
 def mean_scores(runs: Sequence[Sequence[Score]]) -> list[Score]:
     """Return the mean of several runs' scores on the same examples, with the sample deviation of the first metric.
 
@@ -176,7 +202,7 @@ def mean_scores(runs: Sequence[Sequence[Score]]) -> list[Score]:
         metrics = {name: _mean([score.metrics.get(name) for score in scores]) for name in scores[0].metrics}
         main = [value for score in scores for value in list(score.metrics.values())[:1] if value is not None]
         deviation = statistics.stdev(main) if len(main) > 1 else None
-        means.append(Score(scores[0].group, scores[0].examples, metrics, deviation))
+        means.append(Score(scores[0].group, scores[0].examples, metrics, deviation, max(1, len(main))))
     return means
 
 
@@ -193,6 +219,7 @@ def score_row(network: str, score: Score, group: str) -> dict[str, int | float |
         "examples": score.examples,
         **score.metrics,
         "deviation": score.deviation,
+        "runs": score.runs,
     }
 
 
@@ -205,9 +232,9 @@ def row_score(row: Mapping[str, Any], group: str) -> Score:
     absent = [name for name in ("network", group, "examples", "deviation") if name not in row]
     if absent:
         raise RecipeError(f"a record of scores needs the field {absent[0]!r}; this one has {', '.join(row)}")
-    fixed = {"network", group, "examples", "deviation"}
+    fixed = {"network", group, "examples", "deviation", "runs"}
     metrics = {name: value for name, value in row.items() if name not in fixed}
-    return Score(row[group], row["examples"], metrics, row["deviation"])
+    return Score(row[group], row["examples"], metrics, row["deviation"], row.get("runs"))
 
 
 def row_group(row: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from treemem.records import locked, write_records, write_text, writing
 from treemem.runs.recipe import Recipe, format_recipe, recipe_fields
 from treemem.runs.run import SeedsResult, seed_folder, seed_of
 from treemem.runs.same_run import as_recorded, deciding_options, differences, free_to_change
-from treemem.runs.study_records import read_study
+from treemem.runs.study_records import of_one_form, read_study
 from treemem.task import Task
 from treemem.trees.formats.record_reader import SPLITS
 
@@ -87,6 +87,14 @@ class NetworkFolder:
         now = {name: value for name, value in self.description.items() if name in before}
         return "; ".join(differences(before, now, free_to_change(self.recipe.training)).values())
 
+    def differences_of(self, other: NetworkFolder) -> str:
+        """Return how the options of another folder's training differ; empty if seeds can go together."""
+        return "; ".join(differences(self.description, other.description).values())
+
+    def at(self, path: Path) -> NetworkFolder:
+        """Return the same network in another folder."""
+        return dataclasses.replace(self, path=path)
+
     def check_seeds(self, *, leave_out: Sequence[int] | None = None) -> str:
         """Return :meth:`differences` after checking that no seed there was, or is, trained with other options.
 
@@ -104,7 +112,7 @@ class NetworkFolder:
             return ""
         recipe = read_recipe(self.path) or {"seeds": (), "training": {}}
         first = recipe["seeds"] or [recipe["training"].get("seed")]
-        for seed in sorted(self._seeds_there(), key=lambda seed: (seed not in first, seed)):
+        for seed in sorted(self.seeds_there(), key=lambda seed: (seed not in first, seed)):
             run = self.run(seed)
             if leave_out is None and (run.has_run() or run.is_in_use()):
                 remedy = "or replace the earlier runs with --overwrite"
@@ -146,9 +154,8 @@ class NetworkFolder:
                     f"{', '.join(map(str, seeds))} are trained and not recorded; choose another output folder "
                     "(--output)"
                 )
-            records = self.records()
-            for seed, run in zip(seeds, result.runs, strict=True):
-                records[seed] = {
+            added = {
+                seed: {
                     "seed": seed,
                     "data": self.digest,
                     "weights": run.weights,
@@ -156,8 +163,21 @@ class NetworkFolder:
                     "scores": [score_row(self.name, score, self.task.group) for score in run.evaluations[TEST].scores],
                     "options": self.options,
                 }
-            self._write(records)
-            self._tell_missing(sorted(records))
+                for seed, run in zip(seeds, result.runs, strict=True)
+            }
+            self._tell_missing(self.add_records(added))
+
+    def add_records(self, added: Mapping[int, dict[str, Any]]) -> list[int]:
+        """Add records of seeds to those in the folder, and write the results of all. Return all seeds in order.
+
+        The caller holds the lock of the results.
+
+        Args:
+            added: as :meth:`records` returns them.
+        """
+        records = {**self.records(), **added}
+        self._write(records)
+        return sorted(records)
 
     def records(self) -> dict[int, dict[str, Any]]:
         """Return the records of the seeds that have these options and data, and still their folder.
@@ -195,7 +215,7 @@ class NetworkFolder:
 
     def _tell_missing(self, recorded: Sequence[int]) -> None:
         """Log which seeds have a checkpoint and are not in the results."""
-        missing = [seed for seed in self._seeds_there() if seed not in recorded and self.run(seed).has_run()]
+        missing = [seed for seed in self.seeds_there() if seed not in recorded and self.run(seed).has_run()]
         if missing:
             names = ", ".join(map(str, missing))
             _logger.info(
@@ -204,7 +224,7 @@ class NetworkFolder:
                 self.path, ", ".join(map(str, recorded)), names, names.replace(",", ""),
             )  # fmt: skip
 
-    def _seeds_there(self) -> list[int]:
+    def seeds_there(self) -> list[int]:
         """Return the seeds that have a folder, in ascending order."""
         numbers = [seed_of(place) for place in self.path.glob("seed-*/")]
         return sorted(number for number in numbers if number is not None)
@@ -292,7 +312,12 @@ def write_results(folder: Path, rows: Iterable[Mapping[str, Any]], card: str, di
         RecipeError: they cannot be written.
     """
     write_card(folder, card, digest)
-    write_records(folder / RESULTS, rows)
+    write_records(folder / RESULTS, of_one_form([*rows]))
+
+
+def card_of(folder: Path) -> str:
+    """Return the card of the data in a folder, without their hash."""
+    return (folder / CARD).read_text(encoding="utf-8").rpartition(_DIGEST)[0].rstrip() + "\n"
 
 
 def write_card(folder: Path, card: str, digest: str) -> None:
