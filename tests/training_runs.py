@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from toy_task import MoreX, toy_data
 import treemem
 from treemem import checkpoint
 from treemem.checkpoint import RunFolder
+from treemem.cli import main
 from treemem.networks import NetworkConfig
 from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
@@ -113,3 +116,28 @@ def rates_of_steps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(torch.optim.Adam, "step", telling)
     return rates
+
+
+def _run_command(folder: Path, words: list[str], prepare: Callable[[], object] | None) -> None:
+    os.chdir(folder)
+    if prepare is not None:
+        prepare()
+    raise SystemExit(main(words))
+
+
+def commands_at_once(folder: Path, *commands: list[str], prepare: Callable[[], object] | None = None) -> list[int]:
+    """Start commands in processes of their own at once, and return their exit codes.
+
+    ``prepare`` is called first in each process.
+    """
+    copies = multiprocessing.get_context("forkserver")
+    copies.set_forkserver_preload(
+        ["toy_task", "treemem.runs.recipe_run", "treemem.runs.training_loop", "torch._dynamo", "lightning_fabric",
+         "scipy.optimize", "matplotlib.pyplot", "treemem.explore"]
+    )  # fmt: skip
+    processes = [copies.Process(target=_run_command, args=(folder, words, prepare)) for words in commands]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [int(process.exitcode or 0) for process in processes]

@@ -29,8 +29,7 @@ from treemem.runs.recipe import Recipe, parse_recipe
 from treemem.runs.run import StudyRun
 from treemem.runs.study import is_complete, recorded_model, run_study
 from treemem.runs.study_file import Study, StudyFolder
-from treemem.runs.study_file_run import tell_nothing_trained
-from treemem.runs.study_records import add_record, read_study
+from treemem.runs.study_records import add_records, read_study
 from treemem.runs.training_loop import DivergedError
 from treemem.task import TASKS, Task
 from treemem.tasks.comparison.beyond import divided, together
@@ -335,7 +334,7 @@ def run_row(part: Part, row: str, places: StudyPlaces) -> None:
     best = best_trial(part.recorded_trials(results, row))
     if best is None:
         return
-    file, before = part.file_of(results, row), part.records(results, row)
+    file = part.file_of(results, row)
     for seed in part.seeds:
         run_study(
             part.make_task(),
@@ -347,8 +346,6 @@ def run_row(part: Part, row: str, places: StudyPlaces) -> None:
             splits=_SCORED,
         )
         _record_trees(part, row, within, beyond, places)
-    if part.records(results, row) == before:
-        tell_nothing_trained(file, len(before))
 
 
 def hashes_of(part: Part, places: StudyPlaces) -> Callable[[str], str | None]:
@@ -384,7 +381,7 @@ def _record_trial(part: Part, row: str, trial: Trial, within: Forest, places: St
     except (DivergedError, CellError):
         accuracy = None
     place = places.results / part.title / f"{_TRIALS}.jsonl"
-    add_record(place, {**dict.fromkeys(_OF_A_TRIAL), **tried, **fields, "accuracy": accuracy}, by=[*tried])
+    add_records(place, [{**dict.fromkeys(_OF_A_TRIAL), **tried, **fields, "accuracy": accuracy}], by=[*tried])
 
 
 def _record_trees(part: Part, row: str, within: Forest, beyond: Forest, places: StudyPlaces) -> None:

@@ -11,9 +11,10 @@ import torch
 from published_state_dicts import whole_equation_network
 
 from treemem.cli import main
-from treemem.cli.program import COMMANDS
+from treemem.cli.program import COMMANDS, parse_words
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "command_line.md").read_text(encoding="utf-8")
+PAGES = Path(__file__).parents[2] / "docs"
+PAGE = PAGES.joinpath("command_line.md").read_text(encoding="utf-8")
 SHOWN = [
     (command, output)
     for block in re.findall(r"^```console\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
@@ -47,6 +48,21 @@ def test_the_packaged_model_has_the_scores_that_the_page_shows(
     capsys.readouterr()
     main(shlex.split(evaluate)[1:])
     assert capsys.readouterr().out == output
+
+
+def test_the_commands_of_the_page_on_clusters_are_commands() -> None:
+    page = PAGES.joinpath("cluster.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    scripts = re.findall(r"^```sh\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for script in scripts for line in script.splitlines()]
+    commands = [line for line in lines if line.startswith("treemem ")]
+    commands += [words[-1] for words in map(shlex.split, lines) if words and words[0] == "sbatch" and "--wrap" in words]
+    assert len(commands) > 5
+    names = set()
+    for command in commands:
+        name, options = parse_words(shlex.split(command.replace("$SLURM_ARRAY_TASK_ID", "3"))[1:])
+        names.add(name.name)
+        assert options is not None
+    assert names == {"train", "reproduce", "merge"}
 
 
 def test_the_page_shows_every_command() -> None:

@@ -208,6 +208,12 @@ def prepare_trained(*words: str) -> Callable[[], None]:
     return prepare
 
 
+def prepare_two_outputs() -> None:
+    write_recipe()
+    for name, seed in (("one", "1"), ("two", "2")):
+        succeed("train", "toy.yaml", "-o", name, "--seeds", seed)()
+
+
 def results_of(folder: Path) -> Mapping[str, str]:
     """What the folder of a run says of its seeds, which has no times, and files of the user."""
     files = ["results.jsonl", "table.md", "data.md", "sum/results.jsonl", "sum/answers.jsonl", "sum/recipe.yaml"]
@@ -234,6 +240,10 @@ TRAINING = [
     Row(
         "treemem train of another seed", prepare_trained("--seeds", "1"), train("--seeds", "2"), results_of,
         at_once=check_first_seed_is_there, chosen=outside_runs,
+    ),
+    Row(
+        "treemem merge", prepare_two_outputs, ("merge", "one", "two", "-o", "run"), results_of,
+        at_once=check_files_are_whole, chosen=outside_runs,
     ),
     Row(
         "treemem train --overwrite", prepare_trained("--seeds", "1"),

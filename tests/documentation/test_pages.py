@@ -16,7 +16,7 @@ from treemem.task import TASKS
 MODELS = [f"models/{path.name}" for path in sorted((DOCS / "models").glob("*.md")) if path.name != "index.md"]
 OTHERS = [
     *("index.md", "tutorial.md", "own_trees.md", "training.md", "own_task.md", "induced_trees.md"),
-    *("explanations.md", "sklearn.md"),
+    *("explanations.md", "sklearn.md", "cluster.md", "api/nn.md"),
     *("../tasks/equation_verification/README.md", "tasks/equation_completion.md"),
     *(
         f"../tasks/{name}/README.md"
@@ -46,6 +46,7 @@ def test_the_code_on_pipelines_prints_the_shapes_that_its_comments_say() -> None
         "torch.Size([4, 2, 4])",
         *("2 torch.Size([2, 1, 16])", "1 torch.Size([1, 1, 16])", "torch.Size([8, 16])"),
         "torch.Size([3, 4])",
+        "[2, 1]",
     ]
 
 

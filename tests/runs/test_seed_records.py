@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from toy_task import KindSum  # and the task more_x
+from training_runs import commands_at_once
 
 from treemem.checkpoint import RunFolder
 from treemem.cli import main
@@ -39,27 +38,6 @@ def command(*words: str) -> list[str]:
     return ["train", "toy.yaml", "-o", "run", *words]
 
 
-def training(folder: Path, words: list[str]) -> None:
-    """Run a command in a process of its own."""
-    os.chdir(folder)
-    raise SystemExit(main(words))
-
-
-def at_once(folder: Path, *commands: list[str]) -> list[int]:
-    """Start commands in processes of their own at once, and return their exit codes."""
-    copies = multiprocessing.get_context("forkserver")
-    copies.set_forkserver_preload(
-        ["toy_task", "treemem.runs.recipe_run", "treemem.runs.training_loop", "torch._dynamo", "lightning_fabric",
-         "scipy.optimize", "matplotlib.pyplot", "treemem.explore"]
-    )  # fmt: skip
-    processes = [copies.Process(target=training, args=(folder, words)) for words in commands]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return [int(process.exitcode or 0) for process in processes]
-
-
 def results(folder: Path) -> dict[str, Any]:
     """What a run's folder says of its seeds; the times of training are nowhere in it."""
     files = ["results.jsonl", "table.md", "data.md", "sum/results.jsonl", "sum/answers.jsonl", "sum/recipe.yaml"]
@@ -72,7 +50,7 @@ def recorded_seeds(folder: Path, network: str = "sum") -> list[int]:
 
 def test_commands_at_once_record_the_seeds_of_all(folder: Path) -> None:
     seeds = [str(seed) for seed in range(4)]
-    assert at_once(folder, *(command("--networks", "sum", "--seeds", seed) for seed in seeds)) == [0] * 4
+    assert commands_at_once(folder, *(command("--networks", "sum", "--seeds", seed) for seed in seeds)) == [0] * 4
     together = folder / "whole"
     assert main(["train", "toy.yaml", "-o", "whole", "--networks", "sum", "--seeds", *seeds]) == 0
     assert results(folder / "run") == results(together)
@@ -83,7 +61,7 @@ def test_commands_at_once_record_the_seeds_of_all(folder: Path) -> None:
 
 def test_of_two_commands_with_other_options_at_once_one_is_refused(folder: Path) -> None:
     small = ["--networks", "sum", "--seeds"]
-    codes = at_once(folder, command(*small, "1"), command(*small, "2", "training.batch_size=4"))
+    codes = commands_at_once(folder, command(*small, "1"), command(*small, "2", "training.batch_size=4"))
     assert sorted(codes) == [0, 2]
     kept = 1 if codes[0] == 0 else 2
     assert recorded_seeds(folder / "run") == [kept]

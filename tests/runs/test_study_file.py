@@ -109,11 +109,11 @@ def test_what_is_recorded_is_not_run_again(
     caplog.set_level(logging.INFO)
     records = run(folder, tmp_path)
     assert records[0]["scores"].keys() == {"validation"}
-    assert "nothing is trained" not in caplog.text
+    assert "small.jsonl: 0 of 4 runs are recorded; 4 to run, first small/sum, whole/seed-1" in caplog.text
     monkeypatch.setattr("treemem.runs.run.fit", lambda *_, **__: pytest.fail("this was done before"))
     monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: pytest.fail("the data are kept"))
     assert run(folder, tmp_path) == records
-    assert "small.jsonl: 4 of 4 runs are recorded, so nothing is trained. To train them again, give" in caplog.text
+    assert "small.jsonl: 4 of 4 runs are recorded; --again FOLDER trains them anew" in caplog.text
 
 
 def test_a_measurement_keeps_the_records_that_another_process_adds(

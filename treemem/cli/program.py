@@ -25,6 +25,7 @@ from treemem.cli import (
     explore,
     generate,
     label,
+    merge,
     parse,
     predict,
     queue,
@@ -52,6 +53,7 @@ COMMANDS: dict[str, Command] = {command.name: command for command in (
     sweep.COMMAND,
     reproduce.COMMAND,
     queue.COMMAND,
+    merge.COMMAND,
     convert.COMMAND,
     bench.COMMAND,
 )}  # fmt: skip

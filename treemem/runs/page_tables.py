@@ -10,10 +10,19 @@ from typing import Any
 import numpy as np
 
 from treemem.errors import RecipeError
-from treemem.explore.tables import accuracy_table, markdown_table
+from treemem.explore.tables import (
+    INTERVAL,
+    SEEDS,
+    TableFormat,
+    accuracy_table,
+    formatted_table,
+    interval_text,
+    markdown_table,
+    mean_text,
+)
 from treemem.explore.tables import percent_of as percent_of_known
 from treemem.metrics.paired import Comparison, compare
-from treemem.metrics.score import PublishedFigure, Score, mean_scores
+from treemem.metrics.score import Monitor, PublishedFigure, Score, mean_scores
 from treemem.runs.options import TrainingOptions
 from treemem.runs.run import network_options
 from treemem.runs.same_run import differences
@@ -59,6 +68,30 @@ def scores(rows: Mapping[str, Records], part: str) -> dict[str, list[Score]]:
     """Return the mean scores of each row over its seeds, without rows that were not scored on this part."""
     scored = {name: runs for name, runs in rows.items() if all(part in run["scores"] for run in runs)}
     return {name: mean_scores([scores_on(run, part) for run in runs]) for name, runs in scored.items()}
+
+
+def study_table(records: Records, monitor: Monitor, format: TableFormat = "markdown") -> str:
+    """Return a table with a line for each row of a study: the number of seeds, and a metric on each split and file.
+
+    Each figure is the mean ± standard deviation over the seeds, followed by the confidence interval of the mean.
+
+    Args:
+        records: of the runs.
+        monitor: the metric.
+        format: ``"markdown"`` or ``"latex"``.
+    """
+    rows = grouped(records)
+    parts = [*dict.fromkeys(part for record in records for part in record["scores"])]
+    by_part = {part: scores(rows, part) for part in parts}
+    unit = ", %" * monitor.percent
+    lines = [["row", SEEDS, *(head for part in parts for head in (f"{part} {monitor.metric}{unit}", INTERVAL))]]
+    for row, runs in rows.items():
+        cells = [row, str(len(runs))]
+        for part in parts:
+            score = by_part[part][row][-1] if row in by_part[part] else Score("all", 0, {})
+            cells += [mean_text(score, monitor), interval_text(score, monitor)]
+        lines.append(cells)
+    return formatted_table(lines, format)
 
 
 def metric(runs: Records, part: str, name: str = "accuracy") -> str:

@@ -27,7 +27,7 @@ from treemem.records import locked, writing
 from treemem.runs.environment import environment
 from treemem.runs.run import CompletedRun, StudyRun, completed_run
 from treemem.runs.same_run import as_recorded
-from treemem.runs.study_records import add_record, read_study
+from treemem.runs.study_records import add_records, read_study
 from treemem.runs.training_loop import FitResult
 from treemem.task import Task
 from treemem.trees.forest import Forest
@@ -105,6 +105,7 @@ def run_study(
     whole = {run.name for run in runs if is_complete(records.get(run.name), run, task, parts, digests.get)}
     chosen = set(names if only is None else only)
     waiting = [run for run in runs if run.name in chosen and run.name not in whole]
+    _tell_plan(results, len(chosen), [run.name for run in waiting])
     study = _Study(task, folder, digests, tuple(splits), tuple(files))
     if waiting:
         study.save(trees)
@@ -114,13 +115,19 @@ def run_study(
             _logger.error("%s failed: %s", run.name, done)
             failed.append(done)
             continue
-        added = add_record(results, done, ["run"], merged=_merged, order=names)
+        added = add_records(results, [done], ["run"], merged=_merged, order=names)
         records |= {record["run"]: record for record in added}
         whole.add(run.name)
         _logger.info("%s: done, %.0f s of training (%d of %d)", run.name, done["seconds"], len(whole), len(runs))
     if failed:
         raise failed[0]
     return [records[name] for name in names if name in chosen]
+
+
+def _tell_plan(results: Path, count: int, waiting: Sequence[str]) -> None:
+    """Log how many of so many runs are recorded, and what is to be done."""
+    remaining = f"{len(waiting)} to run, first {waiting[0]}" if waiting else "--again FOLDER trains them anew"
+    _logger.info("%s: %d of %d runs are recorded; %s", results, count - len(waiting), count, remaining)
 
 
 def is_complete(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,9 @@ from treemem.runs.data_sets import DataSets, StudyPlaces
 from treemem.runs.run import StudyRun
 from treemem.runs.study import run_study
 from treemem.runs.study_file import Study
-from treemem.runs.study_records import add_record, read_study
+from treemem.runs.study_records import add_records, read_study
 from treemem.task import Task
 from treemem.trees.forest import Forest
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,6 @@ def run_study_file(
     sets = places.data_sets(study)
     further = {name: forest for name in study.files if (forest := sets.find(name)) is not None}
     records: list[dict[str, Any]] = []
-    recorded = {record["run"]: record for record in read_study(results, ["run"])}
     if planned:
         task = planned[0].task or study.folder.task()
         forests = {name: sets[name] for name in {run.data: None for run in planned}}
@@ -113,20 +109,10 @@ def run_study_file(
             if fields.get("by_run"):
                 _measure(done, places.results / f"{name}.jsonl", fields)
         return records
-    if records and all(recorded.get(record["run"]) == record for record in records):
-        tell_nothing_trained(results, len(records))
     done = StudyResults(study, planned, records, sets, further, folder, places.results, places.page)
     for name, fields in study.measurements.items():
         _measure(done, places.results / f"{name}.jsonl", fields)
     return records
-
-
-def tell_nothing_trained(results: Path, count: int) -> None:
-    """Log that all of so many runs were recorded before."""
-    _logger.info(
-        "%s: %d of %d runs are recorded, so nothing is trained. To train them again, give new folders by --results and "
-        "--runs", results, count, count,
-    )  # fmt: skip
 
 
 def _measure(done: StudyResults, path: Path, fields: Mapping[str, Any]) -> None:
@@ -134,4 +120,4 @@ def _measure(done: StudyResults, path: Path, fields: Mapping[str, Any]) -> None:
     arguments = {key: value for key, value in fields.items() if key not in ("function", "by_run")}
     measure = done.study.folder.function(fields["function"])
     for record in measure(done, read_study(path), **arguments):
-        add_record(path, record, by=[next(iter(record))])
+        add_records(path, [record], by=[next(iter(record))])

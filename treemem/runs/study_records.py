@@ -37,21 +37,21 @@ def read_study(results: str | Path, fields: Sequence[str] = ()) -> list[dict[str
     return records
 
 
-def add_record(
+def add_records(
     results: Path,
-    record: Mapping[str, Any],
+    added: Sequence[Mapping[str, Any]],
     by: Sequence[str],
     *,
     merged: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
     order: Sequence[Any] = (),
 ) -> list[dict[str, Any]]:
-    """Add a record to a file, which is made if it is absent, and return all its records. Other writers wait.
+    """Add records to a file, which is made if it is absent, and return all its records. Other writers wait.
 
     Args:
         results: the file.
-        record: to add. It replaces one with the same fields ``by``.
+        added: the records. Each replaces one with the same fields ``by``.
         by: names of fields.
-        merged: makes the new record from the one that it replaces and ``record``; None: it is ``record``.
+        merged: makes the new record from the one that it replaces and the added one; None: it is the added one.
         order: of the records at the end of the file, by the first field of ``by``.
     """
     with writing(results.parent):
@@ -59,9 +59,10 @@ def add_record(
     place = check_writable(results, overwrite=True)
     with locked(place.with_suffix("")):  # the lock of the file itself is for its writer
         records = {tuple(known.get(name) for name in by): known for known in read_study(results)}
-        key = tuple(record[name] for name in by)
-        before = records.get(key)
-        records[key] = dict(record if before is None or merged is None else merged(before, record))
+        for record in added:
+            key = tuple(record[name] for name in by)
+            before = records.get(key)
+            records[key] = dict(record if before is None or merged is None else merged(before, record))
         ranks = {name: rank for rank, name in enumerate(order)}
         in_order = of_one_form(sorted(records.values(), key=lambda known: ranks.get(known[by[0]], -1)))
         write_records(results, in_order)

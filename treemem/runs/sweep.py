@@ -25,7 +25,7 @@ from treemem.records import read_json, writing
 from treemem.runs.recipe import Recipe, load_recipe, recipe_fields
 from treemem.runs.recipe_run import check_empty
 from treemem.runs.run import StudyRun, completed_run
-from treemem.runs.study_records import add_record, read_study
+from treemem.runs.study_records import add_records, read_study
 from treemem.runs.training_examples import split_examples
 from treemem.runs.training_loop import DivergedError
 from treemem.runs.variation import Variation
@@ -255,7 +255,7 @@ def run_trials(sweep: Sweep, trials: int, output: str | Path, *, overwrite: bool
                 made = (recipe.task_options, recipe.data), without_test(data.forest)
             _logger.info("-- trial %d of %d: %s", number, trials, " ".join(as_overrides(trial.values)))
             records[number] = _run(sweep, trial, made[1], output)
-            add_record(output / TRIALS, records[number], ["trial"], order=sorted(records))
+            add_records(output / TRIALS, [records[number]], ["trial"], order=sorted(records))
             draws.tell(records[number])
     return [records[number] for number in range(1, trials + 1)]
 
