@@ -147,7 +147,8 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def test_every_task_is_a_case() -> None:
-    assert {case.task for case in CASES} == {name for name in TASKS.names() if not name.startswith(("table", "more_x"))}
+    without = ("table", "text_to_text", "more_x")  # the first ones need a file of the user, and have tests of their own
+    assert {case.task for case in CASES} == {name for name in TASKS.names() if not name.startswith(without)}
 
 
 def test_data_are_those_of_their_seed_and_their_splits_have_no_example_in_common(case: Case, tmp_path: Path) -> None:
