@@ -332,7 +332,6 @@ def test_an_estimator_predicts_after_fit_only() -> None:
         ([], "there is no row"),
         (["( ( a b ) c )"] * 24, "unlabelled"),
     ],
-    ids=str,
 )
 def test_what_is_no_column_of_trees_is_refused(X: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -52,7 +52,7 @@ class TableLabels(TableTask):
 
     def _target_weights(self, data: Forest, target: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weights of the labels, ``[rows, labels]``."""
-        of_ones = 1.0 if self.class_weight is None else self.class_weight
+        of_ones = np.array(self.weights_of_classes or (1.0,))
         return weights[:, None] * np.where(target == 1, of_ones, 1)
 
     def _strata(self, table: Table) -> list[Any]:

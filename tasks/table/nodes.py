@@ -95,7 +95,7 @@ class TableNodes(TableTask):
 
     def _target_weights(self, data: Forest, target: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weights of the nodes, 0 where the class is not known."""
-        of_nodes = np.repeat(weights, np.diff(data.begin)) * of_classes(self.class_weight, target)
+        of_nodes = np.repeat(weights, np.diff(data.begin)) * of_classes(self.weights_of_classes, target)
         return np.where(target >= 0, of_nodes, 0)
 
     def examples(self, data: Forest) -> Examples:

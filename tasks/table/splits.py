@@ -149,7 +149,7 @@ def numbers_of(values: Iterable[Hashable]) -> NDArray[np.int64]:
 
 def tree_keys(forest: Forest) -> list[bytes]:
     """Return a key for each tree, equal for equal trees."""
-    arrays = [forest.label, forest.arity, *([] if forest.value is None else [forest.value])]
+    arrays: list[NDArray[Any]] = [forest.label, forest.arity, *([] if forest.value is None else [forest.value])]
     begin = forest.begin.tolist()
     return [b"".join(array[first:last].tobytes() for array in arrays) for first, last in pairwise(begin)]
 

@@ -125,6 +125,13 @@ class TableTask(Task):
         return other_columns(weight=self.weight, group_column=self.group_column)
 
     @property
+    def weights_of_classes(self) -> tuple[float, ...] | None:
+        """The weight of each class, or of the ones of each label; None: all weigh the same."""
+        weights = self.class_weight
+        assert weights is None or isinstance(weights, tuple)
+        return weights
+
+    @property
     def _weighted_names(self) -> tuple[Any, ...]:
         """The names of what ``class_weight`` weighs.
 
@@ -315,7 +322,8 @@ class TableClasses(TableTask, ClassificationTask):
         return balanced_weights(self._training_rows(table, self._targets(table)), len(self.classes))
 
     def _target_weights(self, data: Forest, target: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        return weights * of_classes(self.class_weight, target)
+        weighted: NDArray[np.float64] = weights * of_classes(self.weights_of_classes, target)
+        return weighted
 
     def _strata(self, table: Table) -> list[Any]:
         return self._targets(table).tolist()

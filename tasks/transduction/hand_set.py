@@ -24,6 +24,7 @@ from treemem.native.threads import torch_threads
 from treemem.networks import NetworkConfig
 from treemem.networks.sequences.sequence_to_sequence.layer import END
 from treemem.runs import evaluate
+from treemem.runs.page_tables import percent
 from treemem.tasks.transduction.data import TransductionDataOptions
 from treemem.tasks.transduction.grammars import Kind, symbols_of
 from treemem.tasks.transduction.task import Transduction
@@ -298,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     model = hand_set_model(task, memory)
                     correct = evaluate(model, data, split="test").overall.metrics["coarse accuracy"]
                     units = model.network.options["hidden_size"]
-                    rows.append([kind, memory, f"{units}", f"{100 * correct:.1f}"])
+                    rows.append([kind, memory, f"{units}", percent([correct])])
     except TreememError as error:
         print(f"error: {for_commands(error)}", file=sys.stderr)
         return 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,7 +120,7 @@ def predict_file(
             raise RecipeError("standard output cannot be resumed; name a file as output")
         run = _Run(predictor, input, given, strict=strict, progress=progress, threshold=threshold)
         with closing(run.answers(chunks_of(run.entries()))) as parts:
-            answers = (answer for _, part in parts for answer in part)
+            answers: Iterable[dict[str, Any]] = (answer for _, part in parts for answer in part)
             answers = answers if wanted == "jsonl" else map(with_lists_as_text, answers)
             write_records("-", answers, format=wanted, fields=run.predictor.fields)
         return run.counts(begin)

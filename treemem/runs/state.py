@@ -261,9 +261,11 @@ class RunState:
                 best = checkpoint.load(self.folder.path, device=self.device, networks=networks, tasks=tasks)
         if self.processes.count > 1:
             weights = {name: weight.cpu() for name, weight in best.state_dict().items()}
-            weights, *chosen = self.processes.in_first(lambda: (weights, best.temperature, best.threshold))
+            weights, temperature, threshold = self.processes.in_first(
+                lambda: (weights, best.temperature, best.threshold)
+            )
             best.load_state_dict(weights)
-            best.temperature, best.threshold = chosen
+            best.temperature, best.threshold = temperature, threshold
         return best.eval()
 
 

@@ -60,6 +60,6 @@ def test_the_command_prints_a_row_for_each_controller(capsys: pytest.CaptureFixt
     assert main(["--alphabet", "6", "--lengths", "8", "12", "--pairs", "4"]) == 0
     rows = [line.split("|")[1:5] for line in capsys.readouterr().out.splitlines()[2:]]
     assert [(row[0].strip(), row[1].strip()) for row in rows] == [(kind, m) for kind in SOLVED for m in SOLVED[kind]]
-    assert {row[3].strip() for row in rows if row[0].strip() != "gender"} == {"100.0"}
+    assert {row[3].strip() for row in rows if row[0].strip() != "gender"} == {"100.00"}
     assert main(["--lengths", "9", "8"]) == 2
     assert "error: " in capsys.readouterr().err

@@ -82,7 +82,8 @@ class StackAttentionTransformer(AttentionEncoder, without=("embedding_size", "no
         causal: bool = False,
         **options: Unpack[AttentionOptions],
     ) -> None:
-        super().__init__(hidden_size, vocabulary, norm_first=True, **options)
+        options["norm_first"] = True
+        super().__init__(hidden_size, vocabulary, **options)
         self.causal = checked_flag("causal", causal)
         self.layers = torch.nn.ModuleList(self._made(layers))
         self.last_norm = self.new_last_norm()
