@@ -32,7 +32,7 @@ def least_loss_temperature(loss: Callable[[float], float]) -> float | None:
         The temperature, at most :data:`LARGEST_TEMPERATURE`. None if no temperature is better than 1, or if all
         answers are correct, so that the loss falls with the temperature down to 0.
     """
-    from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]  # scipy has no types
+    from scipy.optimize import minimize_scalar
 
     end = math.log(LARGEST_TEMPERATURE)
     minimum = minimize_scalar(lambda logarithm: loss(math.exp(logarithm)), bounds=(-end, end), method="bounded")

@@ -58,7 +58,7 @@ def compare(
         >>> compare([True, True, True, False], [True, False, False, False]).difference
         0.5
     """
-    from scipy.stats import binomtest  # type: ignore[import-untyped]
+    from scipy.stats import binomtest
 
     ours, theirs = _answers(first), _answers(second)
     if ours.shape != theirs.shape or not ours.size:

@@ -184,7 +184,7 @@ def interval_half_width(deviation: float, runs: int, confidence: float = 0.95) -
         runs: how many, at least 2.
         confidence: the probability that such an interval holds the mean.
     """
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
+    from scipy.special import stdtrit
 
     return float(stdtrit(runs - 1, (1 + confidence) / 2)) * deviation / math.sqrt(runs)
 
