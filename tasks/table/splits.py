@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from treemem.data_parallel import launched_processes
 from treemem.errors import RecipeError, quoted, shown
 from treemem.tasks.table.cells import class_key
 from treemem.tasks.table.data import Table, TableDataOptions
@@ -79,7 +80,9 @@ def divided(
             continue
         of_training = [rows for rows in rows_of_unit if split[rows[0]] == "train"]
         if len(of_training) < 2 and options.duplicates_together and group is None:
-            _logger.warning("too few different trees to keep equal ones in one split; rows are divided one by one")
+            _logger.log(
+                _level(), "too few different trees to keep equal ones in one split; rows are divided one by one"
+            )
             split, about = divided(table, replace(options, duplicates_together=False), strata)
             return split, f"{about}Equal trees are in several splits, since there are too few different ones.\n"
         if len(of_training) < 2:
@@ -120,13 +123,18 @@ def _check_groups(table: Table, group: Sequence[Any] | None) -> None:
             )
 
 
+def _level() -> int:
+    """Return the level of warnings; of several processes only the first one warns."""
+    return logging.WARNING if launched_processes().is_first else logging.DEBUG
+
+
 def _repeated_trees(split: NDArray[Any], tree: NDArray[np.int64]) -> str:
     """Return how many rows for validation and test have the tree of a training row, and warn of them."""
     is_known = np.isin(tree, tree[split == "train"]) & (split != "train")
     if not is_known.any():
         return ""
     counts = ", ".join(f"{(is_known & (split == name)).sum()} for {name}" for name in SPLITS[1:])
-    _logger.warning("rows with the tree of a training row: %s; their scores tell nothing of new trees", counts)
+    _logger.log(_level(), "rows with the tree of a training row: %s; their scores tell nothing of new trees", counts)
     return f"Rows with the tree of a training row: {counts}.\n"
 
 
@@ -167,7 +175,8 @@ def warn_of_rare_labels(forest: Forest, split: NDArray[Any]) -> None:
     of_training = np.bincount(pairs[0][split[pairs[1]] == "train"], minlength=len(forest.labels))
     once, unseen = np.flatnonzero(rows_of_label == 1), np.flatnonzero((rows_of_label > 0) & (of_training == 0))
     if len(once):
-        _logger.warning(
+        _logger.log(
+            _level(),
             "%d of %d labels occur in one row, such as %s; %d labels occur in no training row, so that their vectors "
             "are not trained, and predictions for trees with them are not to be trusted",
             len(once),

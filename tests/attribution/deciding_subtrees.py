@@ -62,7 +62,7 @@ def formulas(count: int, seed: int, *, deciding: bool = False) -> list[Formula]:
 
 
 def trained_model(
-    network: str = "TreeLSTM", *, count: int = 500, epochs: int = 8, hidden_size: int = 16, seed: int = 0
+    network: str = "TreeLSTM", *, count: int = 800, epochs: int = 16, hidden_size: int = 16, seed: int = 0
 ) -> Model:
     rows = [{"tree": formula.tree, "letter": formula.letter} for formula in formulas(count, 0)]
     task = task_from_table(rows, tree="tree", target="letter")

@@ -156,6 +156,8 @@ def merge_runs(folders: Sequence[Path], output: Path) -> list[Merged]:
         order = [*dict.fromkeys(row.get("network") for row in read_study(folder / RESULTS))]
         paths = sorted(path.parent for path in folder.glob(f"*/{RECIPE}"))
         for path in sorted(paths, key=lambda path: order.index(path.name) if path.name in order else len(order)):
+            if folder == output and not (path / RESULTS).is_file():
+                continue  # an interrupted merge has recorded nothing yet
             sources.setdefault(path.name, []).append(_network_folder(path))
     _check_same_data([folder for of_network in sources.values() for folder in of_network])
     with locked_results(output):

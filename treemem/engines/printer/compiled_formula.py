@@ -308,7 +308,8 @@ def formula_key(cell: Any) -> Hashable:
 def _of_class(cls: type) -> Hashable:
     """Return the methods and the attributes of a user's class; those of torch do not change."""
     bases = [base for base in cls.__mro__ if not base.__module__.startswith(("torch.", "builtins"))]
-    return tuple((key, plain(value)) for base in bases for key, value in vars(base).items() if not key.startswith("__"))
+    attributes = ((key, value) for base in bases for key, value in vars(base).items())
+    return tuple((key, plain(value)) for key, value in attributes if not key.startswith(("__", "_abc_")))
 
 
 def _of_function(function: Any, seen: frozenset[Any]) -> Hashable:

@@ -18,7 +18,7 @@ def parse_python(text: str, number: str | None = None) -> Tree:
 
     Example:
         >>> str(parse_python("y = f(x) + 1"))
-        '(Assign y (value (Add (Call f x) 1)))'
+        '(Module (Assign y (value (Add (Call f x) 1))))'
     """
     expected = "Python code"
     try:

@@ -2,8 +2,8 @@
 
 NETWORKS = {"StackAttentionTransformer": "layer:StackAttentionTransformer"}
 ROWS = {
-    "Stack attention": (
+    "Stack-attention Transformer": (
         "StackAttentionTransformer",
-        {"num_heads": (8, 5, 4, 2, 1), "layers": "2.superposition-32.2"},
+        {"num_heads": (8, 5, 4, 2, 1), "layers": "2.superposition-32.1"},
     )
 }
