@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from treemem.errors import ParseError, RecipeError
+from treemem.task.registered import TASKS
 from treemem.trees.forest import Forest
 from treemem.trees.formats.bracketed_lines import forest_of_bracketed
 from treemem.trees.pairs import PairReader
@@ -104,3 +105,8 @@ def pair_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
             )
         (files[split],) = with_ending
     return files
+
+
+def read_pairs(path: str | os.PathLike[str], *, format: str | None = None) -> Forest:
+    """Return the pairs of a file, two adjacent trees each: :meth:`~treemem.task.Task.read_examples` of the task."""
+    return TASKS.find("entailment")().read_examples(path, format=format)
