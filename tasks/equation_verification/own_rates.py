@@ -32,7 +32,7 @@ def by_rate(study: Study, records: Records) -> dict[str, dict[str, Records]]:
     """
     rows = grouped(records)
     by_network = {}
-    for network in study.networks:
+    for network in dict.fromkeys(row.rpartition(", ")[0] for row in rows):
         runs_of_rate = {rate: rows.get(f"{network}, {rate}", []) for rate in study.variants}
         seeds = set.intersection(*({seed_of_record(run) for run in runs} for runs in runs_of_rate.values()))
         if seeds:

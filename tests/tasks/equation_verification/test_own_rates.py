@@ -24,9 +24,9 @@ from treemem.tasks.equation_verification.own_rates import (
 from treemem.tasks.equation_verification.task import EquationVerification
 
 FOLDER = StudyFolder.find("equation_verification")
-STUDY = FOLDER.study("own-rates")
+STUDY, OTHER = FOLDER.study("own-rates"), FOLDER.study("own-rates-tree-rnn")
 RATES = list(STUDY.variants)
-OWN = {network: RATES[place % 4] for place, network in enumerate(STUDY.networks)}
+OWN = {network: RATES[place % 4] for place, network in enumerate((*OTHER.networks, *STUDY.networks))}
 """The rate with the best validation in the made records."""
 DEPTHS = range(8, 14)
 
@@ -42,7 +42,7 @@ class Page:
 def records(seeds: int = 2, *, without: str = "") -> list[dict[str, Any]]:
     """All runs of the first seeds. The more of a stack, the better, most so on deep equations."""
     found = []
-    for run in STUDY.runs():
+    for run in (*OTHER.runs(), *STUDY.runs()):
         network, _, rate = run.row.partition(", ")
         if run.training.seed not in STUDY.seeds[:seeds] or run.row == without:
             continue
@@ -111,7 +111,7 @@ def test_the_page_shows_what_is_recorded_and_names_the_command_for_the_rest(tmp_
         ]
 
     text = page(stack_forms=trained("stack-forms"))
-    assert "Not recorded yet: `treemem queue equation_verification/own-rates`" in text
+    assert "`treemem queue equation_verification/own-rates-tree-rnn equation_verification/own-rates`" in text
     assert "| gated readout of the top 2 rows " in text
     assert " +1.00 | " in text
     own = records()
