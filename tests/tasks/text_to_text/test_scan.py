@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from made_records import made_record
 
 from treemem.records import write_records
@@ -14,7 +13,6 @@ from treemem.runs.study_file import StudyFolder
 from treemem.tasks.text_to_text import TextToText
 
 # Beside the checkout, in a folder of data that the project does not ship.
-PUBLISHED = Path(__file__).parents[4] / "shared" / "data" / "scan"
 
 
 def test_the_page_has_the_seeds_that_are_recorded_beside_the_published_figures(tmp_path: Path) -> None:
@@ -38,10 +36,8 @@ def test_the_page_has_the_seeds_that_are_recorded_beside_the_published_figures(t
     assert text.count("Exact match in the test by the number of actions") == 1
 
 
-def test_the_published_files_are_divided_as_the_page_says() -> None:
-    if not PUBLISHED.exists():
-        pytest.skip("the published files are not at hand")
-    sets = DataSets(StudyFolder.find("text_to_text/scan").study("scan"), Path(), PUBLISHED)
+def test_the_published_files_are_divided_as_the_page_says(shared_data: Path) -> None:
+    sets = DataSets(StudyFolder.find("text_to_text/scan").study("scan"), Path(), shared_data / "scan")
     for name, counts, longest in (("length", [16_140, 850, 3920], (22, 22, 48)), ("jump", None, None)):
         forest = sets[name]
         examples = TextToText(group_by="target").examples(forest)

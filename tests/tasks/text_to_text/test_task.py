@@ -18,7 +18,6 @@ from treemem.runs import TrainingOptions, evaluate, fit
 from treemem.task.sequences import Written
 from treemem.tasks.text_to_text import TextDataOptions, TextToText
 
-SCAN = Path(__file__).parents[4] / "shared" / "data" / "scan"
 NETWORK = NetworkConfig("SequenceToSequence", {"hidden_size": 8, "embedding_size": 4})
 PAIRS = [(f"{one} {other}", f"{other.upper()} {one.upper()}") for one in "abcd" for other in "abcde"]
 WORDS = [*dict.fromkeys(word for pair in PAIRS for side in pair for word in side.split())]

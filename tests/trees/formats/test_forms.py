@@ -63,6 +63,20 @@ def test_what_a_form_writes_reads_back_as_the_same_tree_or_is_refused(form: Text
     assert parse_text(text, form) == tree
 
 
+@pytest.mark.parametrize(
+    "tree",
+    ["apply", "(apply x)", "(apply (f x))", '(apply "f()" x)', "(bvar x)", "bvar", "sep", '(f "sep" sep)', "(math x)"],
+)
+def test_names_that_mean_something_in_mathml_are_written_as_names(tree: str) -> None:
+    assert str(parse_text(format_text(parse_brackets(tree), "mathml"), "mathml")) == str(parse_brackets(tree))
+
+
+@pytest.mark.parametrize("tree", ['"a b()"', '(a "b c()" "d")', '(a "()" "b")', '(a "b" "c")'])
+def test_texts_that_xml_would_join_or_have_as_its_root_are_refused(tree: str) -> None:
+    with pytest.raises(GraphError, match=r"is a text; XML has an element|two texts side by side"):
+        format_text(parse_brackets(tree), "xml")
+
+
 def test_most_trees_of_plain_labels_can_be_written_in_the_forms_for_any_tree() -> None:
     tree = parse_brackets('(S (NP "a b" cat) (VP sat) "it\'s")')
     for form in ("brackets", "json", "conllu", "conllu:lemma", "ast_json", "smtlib", "lisp", "newick"):

@@ -16,8 +16,6 @@ from treemem.schedule import TreeBatch
 from treemem.trees import Forest, Vocabulary, format_text, parse_text, read_trees
 from treemem.trees.formats.forms import FORMS, TEXT_FORMS, TextForm
 
-TREEBANK = Path("/work/shared/data/dependencies")
-
 
 def read(tmp_path: Path, text: str, form: TextForm, name: str = "trees") -> list[str]:
     file = tmp_path / name
@@ -111,10 +109,8 @@ def test_a_large_packed_file_is_read_tree_by_tree(tmp_path: Path) -> None:
         next(trees)
 
 
-def test_a_child_sum_network_reads_the_words_of_a_real_treebank() -> None:
-    file = TREEBANK / "en_ewt-ud-dev.conllu.gz"
-    if not file.is_file():
-        pytest.skip(f"{file} is absent")
+def test_a_child_sum_network_reads_the_words_of_a_real_treebank(shared_data: Path) -> None:
+    file = shared_data / "dependencies" / "en_ewt-ud-dev.conllu.gz"
     trees = list(read_trees(file, "conllu:upos"))
     with gzip.open(file, "rt", encoding="utf-8") as stream:
         words = [line.split("\t") for line in stream if line[0].isdecimal()]

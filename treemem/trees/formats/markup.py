@@ -37,6 +37,7 @@ piecewise piece otherwise bind momentabout reln fn declare share cerror
 """
 _CONTAINERS = frozenset(_CONTAINER_ELEMENTS.split())
 _TEXTS = {"ci", "cn", "csymbol", "cs"}
+_SEPARATOR = "sep" + EMPTY  # no text "sep"
 
 
 class _Element(NamedTuple):
@@ -89,17 +90,16 @@ def format_xml(tree: Tree) -> str:
         >>> format_xml(Tree("call", [Tree("@line", ["3"]), Tree("name", ["f"]), "nothing()"]))
         '<call line="3"><name>f</name><nothing/></call>'
     """
-    if not tree.children and not tree.label.endswith(EMPTY):
+    if _is_text(tree):
         raise GraphError(f"the root {shorten(tree.label)} is a text; XML has an element as its root")
     return "".join(words_of([tree], _written))
 
 
 def _written(node: Tree) -> Sequence[Tree | str]:
-    if not node.children:
-        name = node.label.removesuffix(EMPTY)
-        if name != node.label and _NAME.fullmatch(name):
-            return [f"<{name}/>"]
+    if _is_text(node):
         return [escape(_checked_text(node.label))]
+    if not node.children:
+        return [f"<{node.label.removesuffix(EMPTY)}/>"]
     name = _checked_name(node.label)
     attributes, children = [], list(node.children)
     while children and children[0].label[:1] == "@" and children[0].arity == 1 and not children[0].children[0].children:
@@ -108,12 +108,17 @@ def _written(node: Tree) -> Sequence[Tree | str]:
         attributes.append(f" {_checked_name(attribute.label[1:])}={quoteattr(value)}")
     if len({attribute.partition("=")[0] for attribute in attributes}) < len(attributes):
         raise GraphError(f"the node {shorten(node.label)} has two attributes with one name")
-    are_texts = [not (child.children or child.label.endswith(EMPTY)) for child in children]
-    if any(one and other for one, other in itertools.pairwise(are_texts)):
+    if any(one and other for one, other in itertools.pairwise(map(_is_text, children))):
         raise GraphError(f"the node {shorten(node.label)} has two texts side by side, which are one text in XML")
     if not children:
         return [f"<{name}{''.join(attributes)}/>"]
     return [f"<{name}{''.join(attributes)}>", *children, f"</{name}>"]
+
+
+def _is_text(node: Tree) -> bool:
+    """Return whether a node is a text, not an element."""
+    is_empty = node.label.endswith(EMPTY) and _NAME.fullmatch(node.label.removesuffix(EMPTY)) is not None
+    return not node.children and not is_empty
 
 
 def _checked_name(label: str) -> str:
@@ -149,7 +154,8 @@ def format_mathml(tree: Tree) -> str:
 
 def _written_content(node: Tree) -> Sequence[Tree | str]:
     label = node.label
-    if node.children and (label in _CONTAINERS or label == "apply"):
+    has_operator = label == "apply" and bool(node.children and node.children[0].children)  # that is a formula itself
+    if has_operator or (node.children and label in _CONTAINERS):
         return [f"<{label}>", *node.children, f"</{label}>"]
     if node.children:
         return ["<apply>", _symbol(label), *node.children, "</apply>"]
@@ -241,7 +247,9 @@ def _content_node(element: _Element) -> Tree:
         if operator.children:
             return Tree("apply", children)
         return Tree(operator.label, operands) if operands else Tree(operator.label + EMPTY)
-    if name not in _SYMBOLS and name not in _CONTAINERS and name != "sep":
+    if name == "sep":
+        return Tree(_SEPARATOR)
+    if name not in _SYMBOLS and name not in _CONTAINERS:
         raise GraphError(f"<{name}> is no element of content MathML")
     return Tree(name, children)
 
@@ -250,12 +258,12 @@ def _content_text(element: _Element) -> str:
     parts = [child.label for child in element.children]
     if not parts or any(child.children for child in element.children):
         raise GraphError(f"<{element.name}> has no text")
-    if "sep" not in parts:
+    if _SEPARATOR not in parts:
         if len(parts) > 1:
             raise GraphError(f"<{element.name}> has {len(parts)} parts")
         return parts[0]
     separators = {"rational": "/", "e-notation": "e"}
     separator = separators.get(element.attributes.get("type", ""))
-    if separator is None or len(parts) != 3 or parts[1] != "sep":
+    if separator is None or len(parts) != 3 or parts[1] != _SEPARATOR:
         raise GraphError(f"<cn> with <sep/> has the type {' or '.join(separators)} and two parts")
     return parts[0] + separator + parts[2]
