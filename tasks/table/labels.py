@@ -14,7 +14,7 @@ from torch.nn import functional
 from treemem.data.examples import Examples
 from treemem.data.sum_count import SumCount
 from treemem.errors import RecipeError, quoted
-from treemem.metrics.class_report import ClassReport, label_metrics, report_of_labels
+from treemem.metrics.class_report import ClassReport, f1_scores, label_metrics, mean_known, report_of_labels
 from treemem.metrics.score import Monitor, Score, scores_by_group, with_overall
 from treemem.metrics.threshold import best_threshold, log_odds
 from treemem.nn import ClassifierHead
@@ -69,16 +69,17 @@ class TableLabels(TableTask):
     def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         """Return by group and overall the mean F1 of the labels, accuracy (all labels correct) and F1 of each label.
 
-        Overall there are the means of AUC and average precision, too.
+        A label without an example and without a prediction has no F1. Overall there are the means of AUC and
+        average precision, too.
         """
         predicted, right = (kept > 0).numpy(), targets["label"] > 0
 
         def metrics(chosen: NDArray[np.bool_]) -> dict[str, float | None]:
-            both = (predicted & right)[chosen].sum(0)
-            either = predicted[chosen].sum(0) + right[chosen].sum(0)
-            f1 = np.where(either > 0, 2 * both / np.maximum(either, 1), 1.0)
-            by_label = {f"f1 {name}": float(value) for name, value in zip(self.target, f1, strict=True)}
-            return {"f1": float(f1.mean()), "accuracy": float((predicted == right)[chosen].all(1).mean()), **by_label}
+            correct = (predicted & right)[chosen].sum(0)
+            f1 = f1_scores(correct, predicted[chosen].sum(0), right[chosen].sum(0))
+            by_label = {f"f1 {name}": mean_known(f1[[place]]) for place, name in enumerate(self.target)}
+            accuracy = float((predicted == right)[chosen].all(1).mean())
+            return {"f1": mean_known(f1), "accuracy": accuracy, **by_label}
 
         return with_overall(scores_by_group(group, metrics), label_metrics(right, kept.double().numpy()))
 

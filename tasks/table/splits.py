@@ -63,9 +63,9 @@ def divided(
     order = np.random.default_rng(options.seed).permutation(count)
     rows_of_unit = np.split(np.argsort(unit, kind="stable"), np.cumsum(np.bincount(unit))[:-1])
     split = np.full(count, "train", "<U10")
-    left = {
-        name: _rounded(share, rows_of_stratum)
-        for name, share in (("test", options.test), ("validation", options.validation))
+    left = {  # validation counts from the last stratum, so that few rare ones lack both
+        "test": _quotas(options.test, rows_of_stratum),
+        "validation": _quotas(options.validation, rows_of_stratum[::-1])[::-1],
     }
     asked = {name: int(most.sum()) for name, most in left.items()}
     for number in dict.fromkeys(unit[order].tolist()):
@@ -95,8 +95,9 @@ def divided(
     return split, _about(given, asked, count, unit)
 
 
-def _rounded(share: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.array([round(share * count) for count in counts.tolist()])
+def _quotas(share: float, rows_of_stratum: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many rows of each stratum a split takes: its share within one row, in total the share of all rows."""
+    return np.diff(np.round(share * np.cumsum(rows_of_stratum)), prepend=0).astype(np.int64)
 
 
 def _about(given: dict[str, int], asked: dict[str, int], count: int, unit: NDArray[np.int64]) -> str:

@@ -61,6 +61,9 @@ def test_a_class_without_examples_or_predictions_has_zeros_and_no_area() -> None
     assert report.precision.tolist() == [pytest.approx(2 / 3), 0, 0]
     assert report.recall.tolist() == [1, 0, 0]
     assert math.isnan(report.auc[2])
+    assert report.f1[:2].tolist() == [pytest.approx(0.8), 0]
+    assert math.isnan(report.f1[2])
+    assert report.rows()[3] == ["c", "0", "0.00", "0.00", "", "", ""]
     computed = class_metrics(predicted, actual, np.zeros((3, 3)))
     assert computed["macro f1"] == pytest.approx((0.8 + 0) / 2), "the class c has neither examples nor predictions"
     assert computed["balanced accuracy"] == 0.5

@@ -197,6 +197,19 @@ def test_of_equally_good_epochs_without_a_loss_the_last_is_the_best() -> None:
     assert monitor.is_better(0.1, float("nan")), "any number beats NaN"
 
 
+def test_scores_and_report_of_labels_agree_on_a_label_without_examples_and_predictions() -> None:
+    task = task_from_table(rows(), tree="tree", target=["rare", "also"])
+    kept = torch.tensor([[1.0, -1.0], [1.0, -1.0], [-1.0, -1.0]])
+    targets = {"label": np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])}
+    metrics = task.scores(kept, targets, np.zeros(3, np.int64))[-1].metrics
+    report = task.report(kept, targets)
+    assert report is not None
+    assert metrics["f1"] == metrics["f1 rare"] == report.f1[0] == pytest.approx(2 / 3)
+    assert metrics["f1 also"] is None
+    assert np.isnan(report.f1[1])
+    assert metrics["accuracy"] == pytest.approx(2 / 3)
+
+
 def test_outputs_at_a_threshold_have_the_answers_of_the_probabilities_above_it() -> None:
     task = task_from_table(rows(), tree="tree", target="rare")
     kept = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))

@@ -85,6 +85,17 @@ def test_each_class_has_its_shares_if_the_division_is_stratified() -> None:
         divided([{**row, "split": "train"} for row in rows()], stratified=True)
 
 
+def test_rare_classes_are_in_a_stratified_test_as_often_as_their_rows_say() -> None:
+    table = [{"tree": f"(f {row})", "class": f"rare {row // 4}" if row < 80 else "usual"} for row in range(180)]
+    split, card = divided(table, stratified=True)
+    assert "144 rows for training, 18 for validation, 18 for test." in card
+    rare = Counter(split[:80])
+    assert (rare["test"], rare["validation"]) == (8, 8)
+    assert (
+        max(Counter(row["class"] for row, name in zip(table[:80], split, strict=False) if name == "test").values()) == 1
+    )
+
+
 def test_a_group_stays_in_one_split_also_through_equal_trees() -> None:
     table = rows()
     table[15] = {**table[15], "tree": table[5]["tree"]}  # the first two persons have a tree in common

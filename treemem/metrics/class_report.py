@@ -19,12 +19,13 @@ _MOST_SHOWN = 20
 class ClassReport:
     """Metrics of each class of a classification, or of each of several labels.
 
-    Without a prediction of a class its precision is 0; without an example its recall is 0; without either its F1 is 0.
+    Without a prediction of a class its precision is 0; without an example its recall is 0; without either it has no
+    F1.
 
     Attributes:
         names: of the classes or labels, in order.
         examples: how many there are of each, ``[classes]``.
-        precision, recall, f1: of each, ``[classes]``.
+        precision, recall, f1: of each, ``[classes]``; NaN for no F1.
         auc: area under the ROC curve of its probability against all other examples, ``[classes]``; NaN if all examples
             or none are of the class.
         average_precision: of its probability, ``[classes]``; NaN as ``auc``.
@@ -49,7 +50,7 @@ class ClassReport:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {
             **{name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in fields.items()},
-            **{name: [_known(value) for value in fields[name].tolist()] for name in ("auc", "average_precision")},
+            **{name: [_known(value) for value in fields[name].tolist()] for name in ("f1", "auc", "average_precision")},
             "names": list(self.names),
         }
 
@@ -89,12 +90,9 @@ def report_of_classes(
         scores: what ranks the examples for each class, such as its probability, ``[examples, classes]``.
         threshold: for the report.
     """
-    confusion = confusion_matrix(predicted, actual, len(names))
-    examples, answered, correct = confusion.sum(1), confusion.sum(0), confusion.diagonal()
-    areas = [ranking_metrics(actual == number, scores[:, number]) for number in range(len(names))]
-    return ClassReport(
-        names, examples, *_precision_recall_f1(correct, answered, examples), *_columns(areas), confusion, threshold
-    )
+    is_class = np.eye(len(names), dtype=bool)
+    report = report_of_labels(names, is_class[predicted], is_class[actual], scores, threshold)
+    return dataclasses.replace(report, confusion=confusion_matrix(predicted, actual, len(names)))
 
 
 def report_of_labels(
@@ -113,10 +111,23 @@ def report_of_labels(
         threshold: for the report.
     """
     examples, answered, correct = actual.sum(0), predicted.sum(0), (predicted & actual).sum(0)
-    areas = [ranking_metrics(of_label, ranks) for of_label, ranks in zip(actual.T, scores.T, strict=True)]
-    return ClassReport(
-        names, examples, *_precision_recall_f1(correct, answered, examples), *_columns(areas), None, threshold
-    )
+    precision, recall = correct / np.maximum(answered, 1), correct / np.maximum(examples, 1)
+    f1 = f1_scores(correct, answered, examples)
+    return ClassReport(names, examples, precision, recall, f1, *_areas(actual, scores), None, threshold)
+
+
+def f1_scores(
+    correct: NDArray[np.int64], answered: NDArray[np.int64], examples: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the F1 of each class or label; NaN for one without a prediction and without an example.
+
+    Args:
+        correct: number of correct predictions of each, ``[classes]``.
+        answered: number of its predictions, ``[classes]``.
+        examples: number of its examples, ``[classes]``.
+    """
+    either = answered + examples
+    return np.where(either > 0, 2 * correct / np.maximum(either, 1), np.nan)
 
 
 def confusion_matrix(predicted: NDArray[np.int64], actual: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -140,14 +151,13 @@ def class_metrics(
     count = scores.shape[1]
     confusion = confusion_matrix(predicted, actual, count)
     examples, answered, correct = confusion.sum(1), confusion.sum(0), confusion.diagonal()
-    _, recall, f1 = _precision_recall_f1(correct, answered, examples)
-    ranked = [1] if count == 2 else range(count)
-    auc, average_precision = _columns([ranking_metrics(actual == number, scores[:, number]) for number in ranked])
+    ranked = slice(1, 2) if count == 2 else slice(None)
+    auc, average_precision = _areas(np.eye(count, dtype=bool)[actual][:, ranked], scores[:, ranked])
     return {
-        "macro f1": float(f1[examples + answered > 0].mean()),
-        "balanced accuracy": float(recall[examples > 0].mean()),
-        "auc": _mean(auc),
-        "average precision": _mean(average_precision),
+        "macro f1": mean_known(f1_scores(correct, answered, examples)),
+        "balanced accuracy": float((correct / np.maximum(examples, 1))[examples > 0].mean()),
+        "auc": mean_known(auc),
+        "average precision": mean_known(average_precision),
     }
 
 
@@ -158,38 +168,28 @@ def label_metrics(actual: NDArray[np.bool_], scores: NDArray[np.float64]) -> dic
         actual: whether an example has a label, ``[examples, labels]``.
         scores: what ranks the examples for each label, ``[examples, labels]``.
     """
-    areas = [ranking_metrics(of_label, ranks) for of_label, ranks in zip(actual.T, scores.T, strict=True)]
-    auc, average_precision = _columns(areas)
-    return {"auc": _mean(auc), "average precision": _mean(average_precision)}
+    auc, average_precision = _areas(actual, scores)
+    return {"auc": mean_known(auc), "average precision": mean_known(average_precision)}
 
 
-def ranking_metrics(actual: NDArray[np.bool_], scores: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the area under the ROC curve and the average precision of a ranking; NaN if all examples are alike.
+def _areas(actual: NDArray[np.bool_], scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the areas under the ROC curves and the average precisions; NaN where all examples are alike.
 
     Args:
-        actual: which examples are positive, ``[examples]``.
-        scores: larger for examples that are more probably positive, ``[examples]``.
+        actual: which examples are positive, ``[examples, classes]``.
+        scores: larger for examples that are more probably positive, ``[examples, classes]``.
     """
-    if actual.all() or not actual.any():
-        return math.nan, math.nan
     from sklearn.metrics import average_precision_score, roc_auc_score  # imported here: it takes a second
 
-    return float(roc_auc_score(actual, scores)), float(average_precision_score(actual, scores))
+    areas = np.full((2, actual.shape[1]), np.nan)
+    for number in np.flatnonzero(actual.any(0) & ~actual.all(0)).tolist():
+        of_class = actual[:, number], scores[:, number]
+        areas[:, number] = roc_auc_score(*of_class), average_precision_score(*of_class)
+    return areas[0], areas[1]
 
 
-def _precision_recall_f1(
-    correct: NDArray[np.int64], answered: NDArray[np.int64], examples: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    precision, recall = correct / np.maximum(answered, 1), correct / np.maximum(examples, 1)
-    return precision, recall, 2 * correct / np.maximum(answered + examples, 1)
-
-
-def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    first, second = np.array(pairs, np.float64).reshape(-1, 2).T
-    return first, second
-
-
-def _mean(values: NDArray[np.float64]) -> float | None:
+def mean_known(values: NDArray[np.float64]) -> float | None:
+    """Return the mean of the values that are not NaN; None if all are."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
 

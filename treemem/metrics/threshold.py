@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treemem.errors import RecipeError
+from treemem.metrics.class_report import f1_scores
 
 ThresholdMetric = Literal["f1", "balanced accuracy"]
 """What a threshold may be chosen for."""
@@ -53,7 +54,7 @@ def _quality(predicted: NDArray[np.bool_], actual: NDArray[np.bool_], metric: st
     """Return the mean of a metric over the columns of answers ``[examples, columns]``."""
     correct, answered, positive = (predicted & actual).sum(0), predicted.sum(0), actual.sum(0)
     if metric == "f1":
-        return float((2 * correct / np.maximum(answered + positive, 1)).mean())
+        return float(np.nan_to_num(f1_scores(correct, answered, positive)).mean())
     negative = len(actual) - positive
     false = answered - correct
     return float((correct / np.maximum(positive, 1) + (negative - false) / np.maximum(negative, 1)).mean()) / 2
