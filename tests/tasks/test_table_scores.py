@@ -106,6 +106,30 @@ def test_a_command_refuses_an_unknown_monitor_before_anything_is_written(
     assert "a threshold has no effect on table_classes" in capsys.readouterr().err
 
 
+def test_the_table_of_a_run_has_the_means_of_each_class_and_the_confusion_of_all_seeds(tmp_path: Path) -> None:
+    file, recipe, run = tmp_path / "table.jsonl", tmp_path / "recipe.yaml", tmp_path / "run"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    recipe.write_text(
+        f"task: table_classes\ntask_options: {{path: '{file}', target: [class]}}\n"
+        "networks: {Tree-RNN: {network: TreeRNN, options: {hidden_size: 4}}}\n"
+        "training: {epochs: 1, threads: 1}\nseeds: [1, 2]\n"
+    )
+    assert main(["train", str(recipe), "-o", str(run)]) == 0
+    reports = []
+    for seed in (1, 2):
+        scores = tmp_path / f"{seed}.json"
+        assert main(["evaluate", str(run / f"Tree-RNN/seed-{seed}"), "--json", str(scores)]) == 0
+        reports.append(json.loads(scores.read_text())["classes"])
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in (run / "table.md").read_text().splitlines()]
+    red = [row for row in lines if row[:1] == ["red"]]
+    assert len(red) == 2
+    examples, *metrics = red[0][1:]
+    assert int(examples) == reports[0]["examples"][2] == 16
+    names = ("precision", "recall", "f1", "auc", "average_precision")
+    assert metrics == [f"{50 * sum(report[name][2] for report in reports):.2f}" for name in names]
+    assert [*map(int, red[1][1:])] == np.sum([report["confusion"] for report in reports], 0)[2].tolist()
+
+
 def test_a_chosen_threshold_travels_with_the_model_and_decides_answers_and_scores(trained: FitResult) -> None:
     model, (task, data) = trained.model, data_of("rare")
     threshold = model.threshold

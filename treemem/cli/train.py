@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from treemem.cli.command import Command, CommandParser, UsageError, add_output, 
 
 if TYPE_CHECKING:
     from treemem.explore.tables import TableFormat
+    from treemem.metrics.class_report import ClassReport
     from treemem.metrics.score import PublishedFigure, Score
     from treemem.task import Task
 
@@ -84,23 +85,26 @@ def print_results(
         output: the folder.
         networks: names of those that come first, whose results must be there.
         card, digest: of the data.
-        format: of the printed tables. ``table.md`` is written in any case, ``table.tex`` for ``"latex"``.
+        format: of the printed tables. ``table.md`` is written in any case, ``table.tex`` for ``"latex"``. The files
+            have the metrics of each class and the confusion matrices, too.
     """
     from treemem.records import write_text
     from treemem.runs.network_folder import CARD, RESULTS, locked_results, write_results
-    from treemem.runs.recipe_run import LOG, gathered_rows, published_figures, scores_by_network
+    from treemem.runs.recipe_run import LOG, class_reports, gathered_rows, published_figures, scores_by_network
 
     with locked_results(output):
         rows = gathered_rows(output, networks, digest)
         scores = scores_by_network(rows, task.group)
         published = published_figures(task, output)
         tables = {form: _tables(task, scores, published, form) for form in dict.fromkeys(("markdown", format))}
+        reports = class_reports(output, scores, digest)
         write_results(output, rows, card, digest)
         for form, text in tables.items():
-            write_text(output / _TABLES[form], f"{text}\n")
+            write_text(output / _TABLES[form], "\n\n".join([text, *_class_tables(reports, form)]) + "\n")
         plot = _plotted(task, scores, published, output)
     print(f"\n{tables[format]}\n")
-    print(f"scores: {output / RESULTS}; log: {output / LOG}; data: {output / CARD}{plot}")
+    by_class = f"; by class: {output / _TABLES[format]}" if reports else ""
+    print(f"scores: {output / RESULTS}{by_class}; log: {output / LOG}; data: {output / CARD}{plot}")
 
 
 @contextlib.contextmanager
@@ -150,6 +154,24 @@ def _tables(
         about = ", published figures in parentheses" if in_parentheses else ""
         parts.append(titled(f"Test, all: %{about}", overall_table(scores, published, format=format), format))
     return "\n\n".join(parts)
+
+
+def _class_tables(reports: Mapping[str, ClassReport], format: TableFormat) -> list[str]:
+    """Return tables of the metrics of each class or label, and of the confusion, for each network."""
+    from treemem.explore.tables import formatted_table, titled
+
+    tables = []
+    for name, report in reports.items():
+        tables.append(
+            titled(f"Test, {name}: % by {report.rows()[0][0]}", formatted_table(report.rows(), format), format)
+        )
+        if confusion := report.confusion_rows():
+            tables.append(
+                titled(
+                    f"Test, {name}: examples by true and predicted class", formatted_table(confusion, format), format
+                )
+            )
+    return tables
 
 
 def _plotted(task: Task, scores: dict[str, list[Score]], published: Sequence[PublishedFigure], output: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,19 @@ class ClassReport:
             "names": list(self.names),
         }
 
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> ClassReport:
+        """Return the report of :meth:`as_record`."""
+        numbers = {
+            **dict.fromkeys(("precision", "recall", "f1", "auc", "average_precision"), np.float64),
+            "examples": np.int64,
+        }
+        confusion = record["confusion"]
+        return cls(
+            **{**record, **{name: np.array(record[name], number) for name, number in numbers.items()}}
+            | {"confusion": None if confusion is None else np.array(confusion, np.int64)}
+        )
+
     def rows(self) -> list[list[str]]:
         """Return the metrics of each class as the cells of a table; the first row is the head."""
         head = ["class" if self.confusion is not None else "label", "examples", "precision", "recall", "F1", "AUC"]
@@ -73,6 +86,17 @@ class ClassReport:
         names = list(map(str, self.names))
         cells = [[name, *map(str, row)] for name, row in zip(names, self.confusion.tolist(), strict=True)]
         return [["true class", *(f"predicted {name}" for name in names)], *cells]
+
+
+def mean_report(reports: Sequence[ClassReport]) -> ClassReport:
+    """Return the mean of the metrics of runs on the same examples; the confusion matrix is the sum of theirs."""
+    metrics = ("precision", "recall", "f1", "auc", "average_precision")
+    confusions = [report.confusion for report in reports if report.confusion is not None]
+    return dataclasses.replace(
+        reports[0],
+        **{name: np.mean([getattr(report, name) for report in reports], 0) for name in metrics},
+        confusion=np.sum(confusions, 0) if confusions else None,
+    )
 
 
 def report_of_classes(

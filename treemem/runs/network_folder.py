@@ -19,6 +19,7 @@ from typing import Any
 
 from treemem.checkpoint.run_folder import RunFolder
 from treemem.errors import RecipeError
+from treemem.metrics.class_report import ClassReport
 from treemem.metrics.score import mean_scores, row_score, score_row
 from treemem.plain_yaml import load_yaml
 from treemem.records import locked, write_records, write_text, writing
@@ -34,6 +35,8 @@ RECIPE, CARD, ANSWERS, RESULTS = "recipe.yaml", "data.md", "answers.jsonl", "res
 """File names: the recipe, the card of the data, the records of the seeds, the scores."""
 
 TEST = SPLITS[2]
+_MOST_CLASSES = 100
+"""The largest number of classes whose report is recorded, because its confusion matrix has the square of it."""
 _DIGEST = "SHA-256 of trees, labels and splits: "
 
 
@@ -160,6 +163,7 @@ class NetworkFolder:
                     "data": self.digest,
                     "weights": run.weights,
                     "right": run.right,
+                    "report": _recorded(run.evaluations[TEST].report),
                     "scores": [score_row(self.name, score, self.task.group) for score in run.evaluations[TEST].scores],
                     "options": self.options,
                 }
@@ -257,6 +261,10 @@ def locked_results(output: Path) -> Iterator[None]:
         output.mkdir(parents=True, exist_ok=True)
     with locked(output / "results"):
         yield
+
+
+def _recorded(report: ClassReport | None) -> dict[str, Any] | None:
+    return None if report is None or len(report.names) > _MOST_CLASSES else report.as_record()
 
 
 def _deciding(fields: Mapping[str, Any], network: str) -> dict[str, Any]:

@@ -17,11 +17,13 @@ from treemem.data.examples import TaskData
 from treemem.data_parallel import joined_processes
 from treemem.errors import RecipeError
 from treemem.hub_client import is_address
+from treemem.metrics.class_report import ClassReport, mean_report
 from treemem.metrics.score import PublishedFigure, Score, row_score
 from treemem.networks import NetworkConfig
 from treemem.records import read_records
 from treemem.runs.fit import check_fit
 from treemem.runs.network_folder import (
+    ANSWERS,
     CARD,
     RESULTS,
     TEST,
@@ -34,6 +36,7 @@ from treemem.runs.network_folder import (
 )
 from treemem.runs.recipe import Recipe
 from treemem.runs.run import SeedsResult, fit_seeds, seed_of
+from treemem.runs.study_records import read_study
 from treemem.task import Task
 
 _logger = logging.getLogger(__name__)
@@ -195,6 +198,28 @@ def gathered_rows(output: Path, first: Sequence[str], digest: str, file: str = R
         else:
             _logger.info("%s was trained on other data, so that its scores are left out of %s", name, output / file)
     return [record.fields for name in (*first, *others) for record in read_records(output / name / file)]
+
+
+def class_reports(output: Path, networks: Iterable[str], digest: str) -> dict[str, ClassReport]:
+    """Return the metrics of each class on the test split, means over the seeds, of the networks that have them.
+
+    Args:
+        output: the folder of the run.
+        networks: names in it.
+        digest: the hash of the data.
+
+    Raises:
+        ParseError: a record there is damaged.
+    """
+    by_network = {}
+    for name in networks:
+        records = read_study(output / name / ANSWERS, ["seed", "data"])
+        reports = [
+            ClassReport.from_record(run["report"]) for run in records if run["data"] == digest and run.get("report")
+        ]
+        if reports:
+            by_network[name] = mean_report(reports)
+    return by_network
 
 
 def published_figures(task: Task, output: Path) -> list[PublishedFigure]:
