@@ -174,6 +174,12 @@ def test_options_reach_the_network_and_the_training() -> None:
     assert losses(fitted)[0] != pytest.approx(losses(fitted)[1])
 
 
+def test_a_threshold_of_the_training_decides_predictions() -> None:
+    fitted = classifier(epochs=2, training_options={"threshold": 1e-9}).fit(TEXTS, ROOTS)
+    assert {*fitted.predict(TEXTS)} == {"g"}
+    assert fitted.predict_proba(TEXTS).argmax(1).tolist() != [1] * 24, "where some probabilities are below a half"
+
+
 def test_fit_reads_each_tree_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     nodes = TableRecords.nodes
@@ -330,6 +336,10 @@ def test_an_estimator_predicts_after_fit_only() -> None:
         ([*TEXTS[:23], None], "row 24.*is empty"),
         (TEXTS[:3], "inconsistent numbers of samples"),
         ([], "there is no row"),
+        (
+            Forest.from_trees(TEXTS).with_vectors(np.ones((1, 2), np.float32), np.zeros(120, np.int64)),
+            r"the nodes of X have vectors, .*; give X.with_data\(\)",
+        ),
         (["( ( a b ) c )"] * 24, "unlabelled"),
     ],
 )

@@ -89,6 +89,11 @@ class _TreeEstimator(BaseEstimator):
         if fitting:
             self.n_features_in_ = 1
         if isinstance(X, Forest):
+            if X.vectors is not None:
+                raise RecipeError(
+                    "the nodes of X have vectors, which estimators do not read; give X.with_data(), in which labels "
+                    "alone count"
+                )
             return X
         return read_table([{_TREE: item} for item in _column(X)], reader, (), for_training=fitting).forest
 
@@ -245,9 +250,10 @@ class TreeClassifier(ClassifierMixin, _TreeEstimator):
         return self._predicted(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most likely class of each tree, ``[rows]``."""
-        chosen = self._predicted(X).argmax(1)
-        return self.classes_[chosen]
+        """Return the most likely class of each tree, ``[rows]``, or by the threshold of ``training_options``."""
+        predicted = self._predicted(X)
+        threshold = self.model_.threshold
+        return self.classes_[predicted.argmax(1) if threshold is None else (predicted[:, 1] > threshold).astype(int)]
 
 
 @dataclass(eq=False, repr=False)

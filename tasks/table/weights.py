@@ -79,7 +79,9 @@ def row_weights(given: NDArray[Any], count: int) -> NDArray[np.float64]:
         RecipeError: they are not numbers of 0 or more, or not one for each tree.
     """
     if given.shape != (count,) or given.dtype.kind not in "iufb":
-        raise RecipeError(f'weights (tree_data["weight"]) must be a number for each of the {count} trees')
+        raise RecipeError(
+            f'weights (sample_weight, or tree_data["weight"]) must be a number for each of the {count} trees'
+        )
     weights = given.astype(np.float64)
     is_bad = ~((weights >= 0) & np.isfinite(weights))
     if is_bad.any():
