@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import statistics
 import sys
 import threading
@@ -44,7 +45,7 @@ class Batcher:
         self.predictor, self.most = predictor, most
         self.queue: asyncio.Queue[tuple[Any, asyncio.Future[dict[str, Any]]]] = asyncio.Queue()
         self.thread = ThreadPoolExecutor(1)
-        self.sizes: list[int] = []
+        self.batches = self.records = 0
 
     async def answer(self, record: Any) -> dict[str, Any]:
         """Return the answer to a record when its batch has run."""
@@ -59,7 +60,7 @@ class Batcher:
             waiting = [await self.queue.get()]
             while len(waiting) < self.most and not self.queue.empty():
                 waiting.append(self.queue.get_nowait())
-            self.sizes.append(len(waiting))
+            self.batches, self.records = self.batches + 1, self.records + len(waiting)
             try:
                 answers = await loop.run_in_executor(self.thread, self._answers, [record for record, _ in waiting])
             except Exception as error:
@@ -92,7 +93,7 @@ def make_app(predictor: TreePredictor) -> FastAPI:
     async def predict(record: str | dict[str, Any] = Body(embed=True)) -> dict[str, Any]:  # noqa: B008
         answer = await batcher.answer(record)
         if answer["error"] is not None:
-            raise HTTPException(422, answer["error"].partition(", ")[2] or answer["error"])
+            raise HTTPException(422, re.sub(r"\Aline [0-9]+[:,] ", "", answer["error"]))
         return {name: value for name, value in answer.items() if name not in ("id", "error")}
 
     return app
@@ -120,6 +121,7 @@ async def measure(predictor: TreePredictor, clients: int, requests: int) -> None
     import httpx
 
     app = make_app(predictor)
+    batcher: Batcher = app.state.batcher
     latencies: list[float] = []
 
     async def client(address: str) -> None:
@@ -133,7 +135,7 @@ async def measure(predictor: TreePredictor, clients: int, requests: int) -> None
     async with serving(app) as address:
         await client(address)  # the first requests warm up
         latencies.clear()
-        app.state.batcher.sizes.clear()
+        batcher.batches = batcher.records = 0
         begin = time.perf_counter()
         await asyncio.gather(*(client(address) for _ in range(clients)))
         seconds = time.perf_counter() - begin
@@ -141,7 +143,7 @@ async def measure(predictor: TreePredictor, clients: int, requests: int) -> None
     print(f"{clients} clients: {len(ordered)} requests in {seconds:.1f} s, {len(ordered) / seconds:.0f} requests/s")
     median, slow = statistics.median(ordered), ordered[int(0.95 * len(ordered))]
     print(f"latency: median {1000 * median:.1f} ms, p95 {1000 * slow:.1f} ms")
-    print(f"{statistics.mean(app.state.batcher.sizes):.1f} records a batch")
+    print(f"{batcher.records / batcher.batches:.1f} records a batch")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -71,10 +71,11 @@ def test_sixteen_clients_get_the_answers_to_their_own_records_from_few_batches(s
 def test_a_bad_record_gets_the_message_of_the_library_and_the_others_of_its_batch_their_answers(
     serve: ModuleType,
 ) -> None:
-    records = [*TEXTS[:3], "x + = y", {"lhs": "x", "rhs": "x + 0"}]
+    records = [*TEXTS[:3], "x + = y", {"lhs": "x", "rhs": "x + 0"}, {"a": "x", "b": "y"}]
     got = responses(serve, CountedPredictor(small_model()), records)
-    assert [response.status_code for response in got] == [200, 200, 200, 422, 200]
+    assert [response.status_code for response in got] == [200, 200, 200, 422, 200, 422]
     assert got[3].json() == {"detail": "column 5: unexpected '='; expected a number, a name, '(' or '-'"}
+    assert got[5].json()["detail"].startswith("no equation among the fields 'a', 'b'; expected equation, lhs and rhs,")
 
 
 def test_a_request_without_a_record_is_refused(serve: ModuleType) -> None:

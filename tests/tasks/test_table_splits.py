@@ -58,6 +58,15 @@ def test_rows_with_equal_trees_stay_in_one_split_unless_they_may_not() -> None:
     assert Counter(many) == {"train": 61, "validation": 20, "test": 20}
 
 
+def test_trees_with_other_numbers_are_other_trees() -> None:
+    table = [{"tree": f"(f {row % 50} x)", "class": row % 2} for row in range(100)]
+    _, card = divided(table, number="N", duplicates_together=True)
+    assert "80 rows for training, 10 for validation, 10 for test. 100 rows stay with others" in card
+    split, card = divided(table[:50], number="N")
+    assert Counter(split) == {"train": 40, "validation": 5, "test": 5}
+    assert "stay with others" not in card
+
+
 def test_validation_and_test_have_the_rows_of_whole_trees() -> None:
     table = [row for row in rows(20) for _ in range(8)]
     split, card = divided(table, test=0.12)

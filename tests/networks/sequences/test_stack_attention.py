@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 from tree_strategies import VOCABULARY
 
 from treemem.errors import RecipeError
@@ -13,6 +14,7 @@ from treemem.networks.memories.superposition.layer import SuperpositionStack
 from treemem.networks.sequences.stack_attention.sublayers import (
     NondeterministicSublayer,
     StackLayer,
+    StackSublayer,
     SuperpositionSublayer,
 )
 from treemem.nn import StackAttentionTransformer
@@ -77,6 +79,20 @@ def test_items_that_cannot_come_up_again_are_not_kept() -> None:
         values = given[:, :longest]
         expected = deep(stack.value(values), *stack.weights(values).unbind(2))
         torch.testing.assert_close(stack.readouts(values), expected)
+
+
+@pytest.mark.parametrize("stack", [SuperpositionSublayer(6, 3), NondeterministicSublayer(6, 1, 2, 3)])
+def test_dropout_of_a_stack_layer_is_that_of_its_formula(stack: StackSublayer) -> None:
+    layer, given = StackLayer(stack, 6, 5, 0.5), inputs().float()
+    torch.manual_seed(2)
+    trained = layer(given)
+    torch.manual_seed(2)
+    after = given + functional.dropout(stack(layer.stack_norm(given)), 0.5)
+    hidden = functional.dropout(torch.relu(layer.hidden_map(layer.feedforward_norm(after))), 0.5)
+    torch.testing.assert_close(trained, after + functional.dropout(layer.output_map(hidden), 0.5))
+    layer.eval()
+    assert torch.equal(layer(given), layer(given))
+    assert not torch.equal(layer(given), trained)
 
 
 def test_the_trace_has_attention_and_the_actions_of_superposition_stacks() -> None:

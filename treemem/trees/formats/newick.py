@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from treemem.errors import GraphError, ParseError
 from treemem.trees.formats.brackets import CONSTITUENT
 from treemem.trees.formats.source_text import shorten
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Tree, words_of
 
 BRANCH = "Branch"
 """The label of the node above a node that has a length, if lengths are kept. The length is its second child."""
@@ -109,29 +109,21 @@ def format_newick(tree: Tree, number: str | None = None) -> str:
         >>> format_newick(Tree("X", ["A", Tree("e", ["B", "C d"])]))
         "(A,(B,'C d')e);"
     """
-    parts: list[str] = []
-    pending: list[Tree | str] = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, str):
-            parts.append(node)
-            continue
+
+    def expand(node: Tree) -> list[Tree | str]:
         length = ""
         if number is not None and node.label == BRANCH:
             if node.arity != 2 or node.children[1].value is None or node.children[0].label == BRANCH:
                 raise GraphError(f"a node {BRANCH!r} has a node and a length as its children, not {shorten(str(node))}")
             length = f":{node.children[1].value!r}"
             node = node.children[0]
-        name = "" if node.label == CONSTITUENT else _name(node.label)
         if node.value is not None:
             raise GraphError(f"the leaf {shorten(node.label)} has a value, and is no length of a branch")
-        pending.append(name + length)
-        if node.children:
-            parts.append("(")
-            pending.append(")")
-            for place, child in enumerate(reversed(node.children)):
-                pending += [","] * (place > 0) + [child]
-    return "".join([*parts, ";"])
+        name = "" if node.label == CONSTITUENT else _name(node.label)
+        between = [part for child in node.children for part in (",", child)]
+        return [*(["(", *between[1:], ")"] if between else []), name + length]
+
+    return "".join([*words_of([tree], expand), ";"])
 
 
 def newick_texts(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:

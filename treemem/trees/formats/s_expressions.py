@@ -11,7 +11,7 @@ from treemem.trees.formats.brackets import CONSTITUENT
 from treemem.trees.formats.form_signs import is_of_tree_sitter
 from treemem.trees.formats.other_forms import other_form
 from treemem.trees.formats.source_text import shorten
-from treemem.trees.tree import Tree
+from treemem.trees.tree import Tree, words_of
 
 Dialect = Literal["smtlib", "lisp", "tree_sitter"]
 
@@ -142,25 +142,20 @@ def format_s_expression(tree: Tree, dialect: Dialect) -> str:
         >>> format_s_expression(Tree("f", ["a b", "g()", '"text"']), "smtlib")
         '(f |a b| (g) "text")'
     """
-    parts: list[str] = []
-    pending: list[Tree | None] = [tree]
-    while pending:
-        node = pending.pop()
-        if node is None:
-            parts.append(")")
-        elif node.children:
-            parts.append(f" ({_named(node.label) if dialect == 'tree_sitter' else _word(node.label, dialect)}")
-            pending.append(None)
-            pending.extend(reversed(node.children))
-        elif dialect == "tree_sitter":
-            parts.append(f" {_token(node.label)}")
-        elif node.label == EMPTY:
-            parts.append(f" {EMPTY}")
-        elif node.label.endswith(EMPTY):
-            parts.append(f" ({_word(node.label.removesuffix(EMPTY), dialect)})")
-        else:
-            parts.append(f" {_word(node.label, dialect)}")
-    return "".join(parts)[1:]
+    is_named = dialect == "tree_sitter"
+
+    def expand(node: Tree) -> list[Tree | str]:
+        label = node.label
+        if node.children:
+            parts: list[Tree | str] = [f" ({_named(label) if is_named else _word(label, dialect)}"]
+            return [*parts, *node.children, ")"]
+        if is_named:
+            return [f" {_token(label)}"]
+        if label == EMPTY or not label.endswith(EMPTY):
+            return [f" {EMPTY if label == EMPTY else _word(label, dialect)}"]
+        return [f" ({_word(label.removesuffix(EMPTY), dialect)})"]
+
+    return "".join(words_of([tree], expand))[1:]
 
 
 def _word(label: str, dialect: Dialect) -> str:

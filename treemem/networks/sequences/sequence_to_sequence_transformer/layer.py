@@ -231,9 +231,9 @@ def run_layer(
         ``[batch, count, hidden_size]``, and the weights, the mean over heads, ``[batch, count, longest source]``.
     """
 
-    def own(values: torch.Tensor) -> torch.Tensor:
-        found, _ = layer.self_attn(values[:, -count:], values, values, attn_mask=later, need_weights=False)
-        return layer.dropout1(found)
+    def of_target(values: torch.Tensor) -> torch.Tensor:
+        attended, _ = layer.self_attn(values[:, -count:], values, values, attn_mask=later, need_weights=False)
+        return layer.dropout1(attended)
 
     def of_source(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         attended, weights = layer.multihead_attn(
@@ -247,11 +247,11 @@ def run_layer(
 
     last = inputs[:, -count:]
     if layer.norm_first:
-        last = last + own(layer.norm1(inputs))
+        last = last + of_target(layer.norm1(inputs))
         attended, weights = of_source(layer.norm2(last))
         last = last + attended
         return last + fed(layer.norm3(last)), weights
-    last = layer.norm1(last + own(inputs))
+    last = layer.norm1(last + of_target(inputs))
     attended, weights = of_source(last)
     last = layer.norm2(last + attended)
     return layer.norm3(last + fed(last)), weights

@@ -147,8 +147,8 @@ class StackAttentionTransformer(AttentionEncoder, without=("embedding_size", "no
 
 def _stack(part: str, hidden_size: int) -> StackSublayer | None:
     """Return the stack that a part of ``layers`` names; None if it names none."""
-    if found := _SUPERPOSITION.match(part):
-        return SuperpositionSublayer(hidden_size, int(found[1]))
-    if found := _NONDETERMINISTIC.match(part):
-        return NondeterministicSublayer(hidden_size, *(int(number) for number in found.groups()))
+    if match := _SUPERPOSITION.match(part):
+        return SuperpositionSublayer(hidden_size, int(match[1]))
+    if match := _NONDETERMINISTIC.match(part):
+        return NondeterministicSublayer(hidden_size, *(int(number) for number in match.groups()))
     return None
