@@ -65,9 +65,9 @@ TITLES = {
 """What messages call a form of texts."""
 
 
-def told(*forms: str, but: str = "") -> str | None:
-    """Return which forms a text may be in, and what reads it; None if only ``but`` is left, in which it is not."""
-    forms = tuple(form for form in forms if form != but)
+def form_hint(*forms: str, excluded: str = "") -> str | None:
+    """Return which forms a text may be in, and what reads it; None if only ``excluded`` is left, in which it is not."""
+    forms = tuple(form for form in forms if form != excluded)
     if not forms:
         return None
     titles = " or ".join(TITLES[form] for form in forms)
@@ -75,47 +75,47 @@ def told(*forms: str, but: str = "") -> str | None:
     return f"{titles}; parse_text(text, {names}) reads it, and text={names} in a table"
 
 
-def form_by_signs(text: str, but: str = "brackets") -> str | None:
-    """Return which form a text is in instead of ``but``, and what reads it, by its signs; None without a sign.
+def form_by_signs(text: str, excluded: str = "brackets") -> str | None:
+    """Return which form a text is in instead of ``excluded``, and what reads it, by its signs; None without a sign.
 
     ``INFIX`` stands for operands with operators between them, which may be an expression or an equation.
     """
     text = text.strip()
     first, last = text[:1], text[-1:]
     if first in "[{" and last in "]}" and text:
-        if (kind := _literal(text, but)) is not None:
+        if (kind := _literal(text, excluded)) is not None:
             return kind
         if _LISTOPS.match(text):
-            return told("listops", but=but)
+            return form_hint("listops", excluded=excluded)
         if _NESTED.fullmatch(text):
             return f"a tree in {first}{last}; {_UNREAD}"
     if first == "<" and _MARKUP.fullmatch(text):
-        return told("xml", *["mathml"] * bool(_CONTENT.search(text)), but=but)
+        return form_hint("xml", *["mathml"] * bool(_CONTENT.search(text)), excluded=excluded)
     if _CONLLU.match(text):
-        return told("conllu", but=but)
+        return form_hint("conllu", excluded=excluded)
     if _PARENTS.fullmatch(text):
-        return told("parents", but=but)
+        return form_hint("parents", excluded=excluded)
     if _LATEX.search(text):
         return "LaTeX; sympy.parsing.latex.parse_latex(text) makes an expression of it, which as_tree reads"
     if last == ";" and first in ("(", "["):
-        return told("newick", but=but)
+        return form_hint("newick", excluded=excluded)
     if first in ("(", ";") and (forms := _s_expression_forms(text)):
-        return told(*forms, but=but)
+        return form_hint(*forms, excluded=excluded)
     if first == "(" and "," in text:
         if (kind := _python_literal(text)) is not None:
             return kind
         if _COMMAS.search(text) or _JOINED.fullmatch(text):
             return f"a list with commas; {_UNREAD}"
     if _CODE.search(text) and is_python(text):
-        return told("python", but=but)
+        return form_hint("python", excluded=excluded)
     if _is_infix(text) or _CALL.fullmatch(text):
         return INFIX
     if _LISTOPS.match(text):
-        return told("listops", but=but)
+        return form_hint("listops", excluded=excluded)
     if _PREORDER.match(text):
-        return told("preorder", but=but)
+        return form_hint("preorder", excluded=excluded)
     if _PREFIX.match(text):
-        return told("prefix", but=but)
+        return form_hint("prefix", excluded=excluded)
     return None
 
 
@@ -154,14 +154,14 @@ def _is_infix(text: str) -> bool:
     return any(sign in text for sign in "+*^") and bool(_INFIX.fullmatch(text)) and not _NUMBER.fullmatch(text)
 
 
-def _literal(text: str, but: str) -> str | None:
+def _literal(text: str, excluded: str) -> str | None:
     try:
         data = json.loads(text)
     except RecursionError:
-        return told("json", but=but)
+        return form_hint("json", excluded=excluded)
     except ValueError:
         return _python_literal(text)
-    return told(*json_forms(data), but=but)
+    return form_hint(*json_forms(data), excluded=excluded)
 
 
 def _python_literal(text: str) -> str | None:

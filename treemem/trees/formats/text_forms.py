@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, near_names, shown
 from treemem.trees.formats.brackets import format_brackets, parse_brackets
 from treemem.trees.formats.equations.labels import NUMBER
-from treemem.trees.formats.form_signs import may_be_other_form, told
+from treemem.trees.formats.form_signs import form_hint, may_be_other_form
 from treemem.trees.formats.forms import FORMS, TEXT_FORMS, Form, TextForm, described_forms
 from treemem.trees.formats.other_forms import other_form
 from treemem.trees.formats.source_text import decode_source
@@ -137,7 +137,7 @@ def _seen_form(text: str, form: str) -> str | None:
             FORMS[name].parse(text)
         except TreememError:
             continue
-        return told(name, but=form)
+        return form_hint(name, excluded=form)
     return None
 
 
