@@ -93,6 +93,12 @@ def test_what_is_no_logger_is_refused_before_anything_is_written(tmp_path: Path)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def test_a_folder_of_curves_that_cannot_be_written_is_an_error_of_the_library(tmp_path: Path) -> None:
+    (tmp_path / "curves").write_text("a file")
+    with pytest.raises(RecipeError, match=r"cannot write .*curves"):
+        TensorBoardLogger(tmp_path / "curves")
+
+
 def test_curves_of_tensorboard_hold_every_number_of_the_records(tmp_path: Path) -> None:
     with closing(TensorBoardLogger(tmp_path / "curves")) as log:
         result = logged(tmp_path / "run", log)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from treemem.errors import RecipeError
+from treemem.records import writing
 from treemem.runs.options import TrainingOptions
 from treemem.runs.progress import RunLog
 
@@ -52,7 +53,7 @@ class TensorBoardLogger:
             points that are there stay.
 
     Raises:
-        RecipeError: TensorBoard is not installed.
+        RecipeError: TensorBoard is not installed, or the folder cannot be written.
 
     Example:
         >>> from contextlib import closing
@@ -61,7 +62,8 @@ class TensorBoardLogger:
     """
 
     def __init__(self, folder: str | Path, records: Iterable[Mapping[str, Any]] | None = None) -> None:
-        self._writer = summary_writer()(str(folder), purge_step=None if records is None else 1)
+        with writing(folder):
+            self._writer = summary_writer()(str(folder), purge_step=None if records is None else 1)
         for record in records or ():
             self(record)
 
