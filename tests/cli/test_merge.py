@@ -108,7 +108,10 @@ def test_records_of_studies_are_merged_file_by_file(folder: Path, capsys: pytest
     write_records(two / "counts.jsonl", [{"set": "data", "examples": 4}])
     trial = {"parameters": 3, "row": "LSTM", "optimizer": "adam", "learning_rate": 0.1}
     write_records(two / "trials.jsonl", [trial, {**trial, "learning_rate": 0.2}])
+    errors = [{"name": "LSTM", "sharpness": sharpness, "correct": 9} for sharpness in (1.0, 2.0)]
+    write_records(two / "errors.jsonl", errors)  # whose first field does not tell them apart
     assert main(["merge", "one", "two", "-o", "out"]) == 0
+    assert read_study(folder / "out" / "toys" / "errors.jsonl") == errors
     assert [(each["run"], each.get("odds")) for each in read_study(folder / "out" / "toys" / "small.jsonl")] == [
         ("a", None), ("b", None), ("c", 2),
     ]  # fmt: skip

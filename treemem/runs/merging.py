@@ -24,7 +24,7 @@ from treemem.runs.study_records import add_records, read_study
 
 _logger = logging.getLogger(__name__)
 _KEYS = (("run",), ("row", "optimizer", "learning_rate"))
-"""Fields that tell runs, and trials of the comparison, apart; other records are told apart by their first field."""
+"""Fields that tell runs, and trials of the comparison, apart."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,13 @@ class _FileMerge:
         Raises:
             RecipeError: two records of one run differ.
         """
-        files = [output / name, *(folder / name for folder in folders)]
-        records = [(file, record) for file in files for record in read_study(file)]
-        fields = records[0][1] if records else {"": None}
-        by = next((key for key in _KEYS if all(field in fields for field in key)), (next(iter(fields)),))
+        of_files = {file: read_study(file) for file in (output / name, *(folder / name for folder in folders))}
+        records = [(file, record) for file, of_file in of_files.items() for record in of_file]
+        by = _identifying_fields([*of_files.values()])
         known: dict[tuple[Any, ...], tuple[Path, Mapping[str, Any]]] = {}
         new, equal = [], 0
         for file, record in records:
-            key = tuple(repr(record.get(field)) for field in by)
+            key = _key(record, by)
             if key in known:
                 _check_equal(known[key], (file, record), ", ".join(str(record.get(field)) for field in by))
                 equal += file != output / name
@@ -121,6 +120,20 @@ class _FileMerge:
         if self.records:
             add_records(self.output, self.records, self.by, merged=merged)
         return Merged(self.output, len(self.records), self.equal)
+
+
+def _key(record: Mapping[str, Any], by: Sequence[str]) -> tuple[str, ...]:
+    return tuple(repr(record.get(field)) for field in by)
+
+
+def _identifying_fields(of_files: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[str, ...]:
+    """Return the fields that identify records: those of runs or trials, or as few first ones as differ in each file."""
+    fields = tuple(next((records[0] for records in of_files if records), ()))
+    prefixes = [fields[:count] for count in range(1, len(fields) + 1)]
+    for by in [*(key for key in _KEYS if {*key} <= {*fields}), *prefixes]:
+        if by in _KEYS or all(len({_key(record, by) for record in records}) == len(records) for records in of_files):
+            return by
+    return fields
 
 
 def _check_equal(first: tuple[Path, Mapping[str, Any]], second: tuple[Path, Mapping[str, Any]], called: str) -> None:
