@@ -141,6 +141,15 @@ def test_gradient_times_input_is_the_change_of_the_value_as_a_label_fades(networ
         assert explanation.score[node] == pytest.approx((values[1] - values[0]) / 2e-5, abs=1e-6)
 
 
+def test_integrated_gradients_start_from_vectors_of_0_of_labels_between_the_same_brackets() -> None:
+    model = table_model("size", "LSTM").double()
+    (explanation,) = explain(model, TREES[:1], "integrated_gradients")
+    encoder: Any = model.encoder
+    encoder.embedding.weight.data[: len(model.vocabulary.labels)] = 0
+    assert explanation.baseline == pytest.approx(float(model.predict(TREES[:1])[0]), abs=1e-9)
+    assert encoder.embedding.weight.any(), "brackets have vectors"
+
+
 def test_gradients_say_nothing_about_nodes_whose_label_chooses_their_weights() -> None:
     (explanation,) = explain(table_model("size"), ["(f (g x) y)"], "gradient_times_input")
     assert np.isnan(explanation.score).tolist() == [False, True, False, True]
