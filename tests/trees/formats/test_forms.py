@@ -125,6 +125,7 @@ def test_an_unknown_form_is_refused_with_all_forms_in_a_line_each() -> None:
         ("conllu", conllu("1 _ 0 root"), "_"),
         ("parents", "a b c\n-1 3 0", "(c b)"),
         ("parents", "a|b|c\n5|4|4|5|0", "(X a (X b c))"),
+        ("parents", "a b c d e\n7 7 6 6 8 8 8 0", "(X (X a b) (X c d) e)"),  # in the order of their first words
         (
             "ast_json",
             '[{"type":"A","children":[2,1]},{"type":"B","value":""},{"type":"C","value":"1","children":[]},0]',
