@@ -40,7 +40,7 @@ from treemem.tasks.table.cells import (
 from treemem.trees.forest import Forest
 from treemem.trees.formats.as_tree import as_tree
 from treemem.trees.formats.forms import TextForm
-from treemem.trees.formats.record_reader import RecordReader, is_missing, split_of, told_in_a_line
+from treemem.trees.formats.record_reader import RecordReader, in_one_line, is_missing, split_of, told_in_a_line
 from treemem.trees.formats.text_forms import TextReader
 from treemem.trees.tree import Node, Tree, tree_nodes
 
@@ -322,7 +322,7 @@ def read_table(
             tree, split = reader.read(dict(fields)), split_of(fields)
         except (ParseError, VocabularyError, GraphError) as error:
             if skip:
-                bad_rows[line] = told_in_a_line(error, line)
+                bad_rows[line] = told_in_a_line(error, line) if is_file else in_one_line(in_row(line, error))
                 continue
             if isinstance(error, GraphError):
                 raise GraphError(f"{where} {line}: {error}") from error

@@ -74,7 +74,8 @@ def _kind_of(table: Table) -> str:
     if any(_is_list(value) for value in targets[0]):
         return "nodes"
     try:
-        numbers = np.stack([table.numbers(values, "the target") for values in targets])
+        trial = table if table.bad_rows is None else table._replace(bad_rows={})  # names of classes are no bad numbers
+        numbers = np.stack([trial.numbers(values, "the target") for values in targets])
     except RecipeError as error:
         cells = [value for values in targets for value in values if value is not None]
         if any(isinstance(value, float) or _has_decimals(value) for value in cells):

@@ -13,13 +13,14 @@ from torch.nn import functional
 
 from treemem.data.examples import Examples
 from treemem.data.sum_count import SumCount
-from treemem.errors import RecipeError, quoted
+from treemem.errors import RecipeError, shown
 from treemem.metrics.class_report import ClassReport, f1_scores, label_metrics, mean_known, report_of_labels
 from treemem.metrics.score import Monitor, Score, scores_by_group, with_overall
 from treemem.metrics.threshold import best_threshold, log_odds
 from treemem.nn import ClassifierHead
 from treemem.task import Answer
 from treemem.tasks.table.data import Table
+from treemem.tasks.table.splits import rows_by_name
 from treemem.tasks.table.task import TableTask
 from treemem.trees.forest import Forest
 
@@ -37,8 +38,13 @@ class TableLabels(TableTask):
 
     def _describe(self, table: Table) -> None:
         numbers = self._targets(table)
-        if not np.isin(numbers[~np.isnan(numbers)], (0, 1)).all():
-            raise RecipeError(f"labels are 1 or 0 in each of the columns {quoted(self.target)}")
+        is_bad = ~np.isnan(numbers) & (numbers != 0) & (numbers != 1)
+        if is_bad.any():
+            row, column = np.argwhere(is_bad)[0].tolist()
+            raise RecipeError(
+                f"{table.place(row)}: the label {self.target[column]!r} must be 1 or 0, not "
+                f'{shown(table.targets[column][row])}; for numbers, give kind="regression" (task table_regression)'
+            )
 
     @property
     def _weighted_names(self) -> tuple[str, ...]:
@@ -57,6 +63,9 @@ class TableLabels(TableTask):
 
     def _strata(self, table: Table) -> list[Any]:
         return list(map(tuple, self._targets(table).tolist()))
+
+    def _about_names(self, data: Forest) -> str:
+        return rows_by_name(self.target, data.tree_data["label"] == 1, data.tree_data["split"], "label")
 
     def head(self, hidden_size: int) -> nn.Module:
         return ClassifierHead(hidden_size, len(self.target))

@@ -14,11 +14,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from treemem.data_parallel import launched_processes
-from treemem.errors import RecipeError, quoted, shown
+from treemem.errors import RecipeError, quoted, shortened, shown
 from treemem.tasks.table.cells import class_key
 from treemem.tasks.table.data import Table, TableDataOptions
 from treemem.trees.forest import Forest
 from treemem.trees.formats.record_reader import SPLITS
+
+_MOST_COUNTED = 20
+"""Data cards count the rows of each class if there are at most so many classes."""
 
 _logger = logging.getLogger(__name__)
 
@@ -31,10 +34,11 @@ def divided(
 ) -> tuple[NDArray[Any], str]:
     """Return the split of each row, that of the table or one that is drawn, and a text about the division.
 
-    Rows are drawn in random order. A row brings along the rows of its group and, with ``duplicates_together``, those
-    with its tree. If these are more than a split still takes, they go to another split. So validation and test may have
-    fewer rows than their shares. They have more only if they would have no row: then they take the smallest such part.
-    If there are too few different trees for that, and no groups, rows are drawn one by one, with a warning.
+    Rows stay together with those of their group and, with ``duplicates_together``, with those of their tree. These
+    parts are drawn in random order, each with the same chance, so that rows that stay together are not drawn more
+    often. A part with more rows than a split still takes goes to another split. So validation and test may have fewer
+    rows than their shares. They have more only if they would have no row: then they take the smallest part. If there
+    are too few different trees for that, and no groups, rows are drawn one by one, with a warning.
 
     Args:
         table: the rows.
@@ -51,7 +55,7 @@ def divided(
         if options.stratified:
             raise RecipeError("data.stratified has no effect, since the table has a column 'split'; leave it out")
         _check_groups(table, group)
-        return table.split, _repeated_trees(table.split, tree)
+        return table.split, f"{_counts(table.split)}.\n{_repeated_trees(table.split, tree)}"
     if options.stratified and strata is None:
         raise RecipeError("data.stratified is for classes and labels; leave it out")
     together = [tree] if options.duplicates_together else []
@@ -60,7 +64,6 @@ def divided(
     unit = _connected(together, count)
     stratum = numbers_of(strata) if options.stratified and strata is not None else np.zeros(count, np.int64)
     rows_of_stratum = np.bincount(stratum)
-    order = np.random.default_rng(options.seed).permutation(count)
     rows_of_unit = np.split(np.argsort(unit, kind="stable"), np.cumsum(np.bincount(unit))[:-1])
     split = np.full(count, "train", "<U10")
     left = {  # validation counts from the last stratum, so that few rare ones lack both
@@ -68,7 +71,7 @@ def divided(
         "validation": _quotas(options.validation, rows_of_stratum[::-1])[::-1],
     }
     asked = {name: int(most.sum()) for name, most in left.items()}
-    for number in dict.fromkeys(unit[order].tolist()):
+    for number in np.random.default_rng(options.seed).permutation(len(rows_of_unit)):
         rows = rows_of_unit[number]
         needed = np.bincount(stratum[rows], minlength=len(rows_of_stratum))
         for name, most in left.items():
@@ -86,13 +89,13 @@ def divided(
             split, about = divided(table, replace(options, duplicates_together=False), strata)
             return split, f"{about}Equal trees are in several splits, since there are too few different ones.\n"
         if len(of_training) < 2:
+            assert group is not None
             raise RecipeError(
-                f"no row is left for {name}, since there are too few groups; give the table a column 'split', or leave "
-                "out group_column"
+                f"no row is left for {name}, since {_why_too_few(together, len(rows_of_unit), len(asked))}; give the "
+                "table a column 'split', or leave out group_column"
             )
         split[min(of_training, key=len)] = name
-    given = {name: int((split == name).sum()) for name in asked}
-    return split, _about(given, asked, count, unit)
+    return split, _about(split, asked, unit)
 
 
 def _quotas(share: float, rows_of_stratum: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -100,15 +103,37 @@ def _quotas(share: float, rows_of_stratum: NDArray[np.int64]) -> NDArray[np.int6
     return np.diff(np.round(share * np.cumsum(rows_of_stratum)), prepend=0).astype(np.int64)
 
 
-def _about(given: dict[str, int], asked: dict[str, int], count: int, unit: NDArray[np.int64]) -> str:
+def _why_too_few(together: Sequence[NDArray[np.int64]], units: int, held_out: int) -> str:
+    """Return why there are too few parts.
+
+    Args:
+        together: the number of the tree of each row, if equal trees stay together, and that of its group.
+        units: the number of parts.
+        held_out: the number of splits besides that of training.
+    """
+    groups = int(together[-1].max()) + 1
+    if len(together) == 1 or groups <= held_out:
+        return f"there are too few groups, {groups}"
+    return (
+        f"the {groups} groups have trees in common, which join them to {units}: give data.duplicates_together=false to "
+        "keep groups together and not equal trees"
+    )
+
+
+def _counts(split: NDArray[Any]) -> str:
+    """Return how many rows each split has."""
+    train, validation, test = (int((split == name).sum()) for name in SPLITS)
+    return f"{train} rows for training, {validation} for validation, {test} for test"
+
+
+def _about(split: NDArray[Any], asked: dict[str, int], unit: NDArray[np.int64]) -> str:
     """Return how many rows there are in each split, and how many had to stay with others."""
     together = int((np.bincount(unit)[unit] > 1).sum())
-    counts = f"{given['validation']} for validation, {given['test']} for test"
-    sizes = f"{count - sum(given.values())} rows for training, {counts}"
     if not together:
-        return f"{sizes}.\n"
-    wanted = "" if given == asked else f"; the shares are {asked['validation']} and {asked['test']}"
-    return f"{sizes}{wanted}. {together} rows stay with others of the same tree or group.\n"
+        return f"{_counts(split)}.\n"
+    is_as_asked = all((split == name).sum() == rows for name, rows in asked.items())
+    wanted = "" if is_as_asked else f"; the shares are {asked['validation']} and {asked['test']}"
+    return f"{_counts(split)}{wanted}. {together} rows stay with others of the same tree or group.\n"
 
 
 def _check_groups(table: Table, group: Sequence[Any] | None) -> None:
@@ -178,10 +203,41 @@ def warn_of_rare_labels(forest: Forest, split: NDArray[Any]) -> None:
     if len(once):
         _logger.log(
             _level(),
-            "%d of %d labels occur in one row, such as %s; %d labels occur in no training row, so that their vectors "
-            "are not trained, and predictions for trees with them are not to be trusted",
+            "%d of %d labels occur in one row, such as %s%s",
             len(once),
             (rows_of_label > 0).sum(),
             quoted(forest.labels[number] for number in once[:3].tolist()),
-            len(unseen),
+            f"; {len(unseen)} labels occur in no training row, so that their vectors are not trained, and predictions "
+            "for trees with them are not to be trusted"
+            if len(unseen)
+            else "",
         )
+
+
+def rows_by_name(names: Sequence[object], has: NDArray[np.bool_], split: NDArray[Any], kind: str) -> str:
+    """Return how many rows of each split have each class or label, and warn of those that a split does not have.
+
+    Args:
+        names: of the classes or labels.
+        has: whether a row has one, bool ``[rows, names]``.
+        split: of each row.
+        kind: ``"class"`` or ``"label"``.
+    """
+    counts = {name: has[split == name].sum(0) for name in SPLITS if (split == name).any()}
+    for name, of_names in counts.items():
+        if missing := [names[place] for place in np.flatnonzero(of_names == 0).tolist()]:
+            _logger.log(
+                _level(),
+                "no row for %s has the %s %s: %s",
+                "training" if name == SPLITS[0] else name,
+                kind,
+                quoted(missing),
+                "it cannot be learned" if name == SPLITS[0] else "scores say nothing about it",
+            )
+    if len(names) > _MOST_COUNTED:
+        return ""
+    lines = [
+        f"{shortened(str(name), 100)}: {', '.join(f'{rows[place]} {of_split}' for of_split, rows in counts.items())}\n"
+        for place, name in enumerate(names)
+    ]
+    return f"Rows of each {kind}:\n{''.join(lines)}"

@@ -29,7 +29,7 @@ from treemem.tasks.table.data import (
     other_columns,
     read_table,
 )
-from treemem.tasks.table.splits import divided, warn_of_rare_labels
+from treemem.tasks.table.splits import divided, rows_by_name, warn_of_rare_labels
 from treemem.tasks.table.weights import WEIGHT, balanced_weights, class_weights, of_classes, row_weights
 from treemem.trees.forest import Forest
 from treemem.trees.formats.forms import TextForm
@@ -182,8 +182,14 @@ class TableTask(Task):
         group = None if self.group_column is None else table.others[self.group_column]
         split, about = divided(table, options, self._strata(table), group)
         warn_of_rare_labels(table.forest, split)
+        data = self._with_targets(table, {"split": split})
+        about += self._about_names(data)
         card = f"{len(table.forest)} rows of {self.path or 'a table'}: {self.tree} -> {columns}\n{about}"
-        return self._labelled(self._with_targets(table, {"split": split}), card)
+        return self._labelled(data, card)
+
+    def _about_names(self, data: Forest) -> str:
+        """Return how many rows each class or label has in each split, and warn of those that a split does not have."""
+        return ""
 
     def _strata(self, table: Table) -> list[Any] | None:
         """Return what ``data.stratified`` divides alike, of each row; None for targets that are no classes."""
@@ -196,7 +202,13 @@ class TableTask(Task):
             RecipeError: no row has one.
         """
         table = self._rows()
-        bad_rows = [{"id": line, "error": error} for line, error in (table.bad_rows or {}).items()]
+        bad_rows = [
+            {
+                "id": row if isinstance(row, (int, str)) else str(row),
+                "error": error,
+            }  # the index of a frame may be dates
+            for row, error in (table.bad_rows or {}).items()
+        ]
         if bad_rows:
             _logger.warning("%d rows are left out; the first: %s", len(bad_rows), bad_rows[0]["error"])
             card = f"{card}{len(bad_rows)} bad rows are left out.\n"
@@ -327,6 +339,10 @@ class TableClasses(TableTask, ClassificationTask):
 
     def _strata(self, table: Table) -> list[Any]:
         return self._targets(table).tolist()
+
+    def _about_names(self, data: Forest) -> str:
+        has = data.tree_data["label"][:, None] == np.arange(len(self.classes))
+        return rows_by_name(self.classes, has, data.tree_data["split"], "class")
 
     def loss(self, outputs: Tensor, targets: Mapping[str, Tensor]) -> SumCount:
         """Return the cross-entropy, weighted if rows or classes have weights."""

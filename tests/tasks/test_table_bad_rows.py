@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 import treemem
@@ -38,7 +39,7 @@ def test_a_tree_and_a_number_that_cannot_be_read_are_left_out_and_told(
     assert data.bad_rows[2]["error"] == "row 6: size must be a finite number, not 'large'"
     assert len(data.forest) == 26
     assert "3 bad rows are left out.\n1 rows without a target are left out." in data.card
-    assert "3 rows are left out; the first: line 4" in caplog.text
+    assert "3 rows are left out; the first: row 4, column 5: " in caplog.text
     fit(task, NETWORK, data, OPTIONS, output=tmp_path / "run")
     report = [json.loads(line) for line in (tmp_path / "run" / "bad_rows.jsonl").read_text().splitlines()]
     assert report == list(data.bad_rows)
@@ -46,6 +47,20 @@ def test_a_tree_and_a_number_that_cannot_be_read_are_left_out_and_told(
     good = task_from_table(rows(), **options)
     fit(good, NETWORK, good.make_data(TableDataOptions()), OPTIONS, output=tmp_path / "run", overwrite=True)
     assert not (tmp_path / "run" / "bad_rows.jsonl").exists(), "the report is of this run's rows"
+
+
+def test_names_of_classes_are_no_bad_numbers(tmp_path: Path) -> None:
+    table = pandas.DataFrame([{**row, "class": "ab"[number % 2]} for number, row in enumerate(rows())])
+    table.index = pandas.date_range("2024-01-01", periods=30)
+    table.iloc[3, 0] = "(f x"
+    task = task_from_table(table, tree="tree", target="class", on_error="skip")
+    data = task.make_data(TableDataOptions())
+    place = "2024-01-04 00:00:00"
+    assert [str(row["id"]) for row in data.bad_rows] == [place]
+    assert data.bad_rows[0]["error"].startswith(f"row {place}, column 5: the node 'f' is not closed")
+    assert len(data.forest) == 29
+    fit(task, NETWORK, data, OPTIONS, output=tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "bad_rows.jsonl").read_text())["id"] == place
 
 
 def test_lists_of_another_length_than_the_tree_are_left_out() -> None:
@@ -86,7 +101,7 @@ def test_a_command_leaves_out_broken_lines_and_writes_them_beside_the_run(
 
 def test_a_table_without_a_good_row_and_another_word_are_refused() -> None:
     bad = [{"tree": "(f", "size": 1.5}, {"tree": "(g", "size": 2.5}]
-    with pytest.raises(RecipeError, match=r"there is no row that can be read: line 1, .* is not closed"):
+    with pytest.raises(RecipeError, match=r"there is no row that can be read: row 1, .* is not closed"):
         task_from_table(bad, tree="tree", target="size", on_error="skip")
     with pytest.raises(RecipeError, match="on_error='ignore' is none of stop, skip"):
         task_from_table(rows(), tree="tree", target="size", on_error="ignore")

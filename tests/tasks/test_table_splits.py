@@ -67,6 +67,16 @@ def test_trees_with_other_numbers_are_other_trees() -> None:
     assert "stay with others" not in card
 
 
+def test_repeated_trees_are_as_frequent_in_each_split_as_in_the_table() -> None:
+    table = [*rows(600), *[row for row in rows(800)[600:] for _ in range(3)]]
+    shares = {"train": 0.0, "validation": 0.0, "test": 0.0}
+    for seed in range(12):
+        split = np.array(divided(table, seed=seed)[0])
+        for name in shares:
+            shares[name] += float((np.flatnonzero(split == name) >= 600).mean()) / 12
+    assert all(share == pytest.approx(0.5, abs=0.05) for share in shares.values()), shares
+
+
 def test_validation_and_test_have_the_rows_of_whole_trees() -> None:
     table = [row for row in rows(20) for _ in range(8)]
     split, card = divided(table, test=0.12)
@@ -118,6 +128,36 @@ def test_a_group_stays_in_one_split_also_through_equal_trees() -> None:
     assert all(len(set(both[first : first + 10])) == 1 for first in range(0, 190, 10))
     with pytest.raises(RecipeError, match="no column 'persn'; did you mean person"):
         divided(table, group_column="persn")
+
+
+def test_groups_that_equal_trees_join_are_told_apart_from_too_few_groups() -> None:
+    table = [{**row, "tree": "(f x)"} if number % 10 == 0 else row for number, row in enumerate(rows())]
+    with pytest.raises(
+        RecipeError,
+        match="the 20 groups have trees in common, which join them to 1: give",
+    ):
+        divided(table, group_column="person")
+    split, _ = divided(table, group_column="person", duplicates_together=False)
+    assert Counter(split) == {"train": 160, "validation": 20, "test": 20}
+
+
+def test_the_card_of_a_divided_table_counts_its_rows() -> None:
+    names = ["train"] * 50 + ["validation"] * 6 + ["test"] * 4
+    _, card = divided([{**row, "split": name} for row, name in zip(rows(60), names, strict=True)])
+    assert "50 rows for training, 6 for validation, 4 for test." in card
+
+
+def test_classes_that_a_split_does_not_have_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    table = [{**row, "split": "train"} for row in rows(60)]
+    table[3].update({"class": "once", "split": "test"})
+    _, card = divided(table)
+    assert "no row for training has the class 'once': it cannot be learned" in caplog.text
+    assert "no row for test has the class 'rare', 'usual': scores say nothing about it" in caplog.text
+    assert "no row for validation" not in caplog.text, "these data have no validation split"
+    assert "Rows of each class:\nonce: 0 train, 1 test\nrare: 6 train, 0 test\nusual: 53 train, 0 test\n" in card
+    caplog.clear()
+    divided(rows(), stratified=True)
+    assert "no row for" not in caplog.text
 
 
 def test_a_group_of_a_divided_table_is_in_one_split() -> None:

@@ -305,8 +305,12 @@ def read_examples(reader: RecordReader, examples: Sequence[Example], lines: Sequ
 
 def told_in_a_line(error: TreememError, line: int) -> str:
     """What is wrong with the record of a line, without the excerpt of its text."""
-    text = str(error.at(line) if isinstance(error, (ParseError, VocabularyError)) else f"line {line}: {error}")
-    return " ".join(text.partition("\n")[0].split())
+    return in_one_line(error.at(line) if isinstance(error, (ParseError, VocabularyError)) else f"line {line}: {error}")
+
+
+def in_one_line(error: TreememError | str) -> str:
+    """The message of an error without the excerpt of its text."""
+    return " ".join(str(error).partition("\n")[0].split())
 
 
 def find_refused(count: int, check: Callable[[int, int], object]) -> dict[int, TreememError]:
