@@ -43,6 +43,7 @@ from treemem.networks.sequences.sequence_to_sequence.layer import SequenceToSequ
 from treemem.networks.sequences.sequence_to_sequence_transformer.layer import SequenceToSequenceTransformer
 from treemem.networks.sequences.stack_attention.layer import StackAttentionTransformer
 from treemem.networks.sequences.transformer.layer import Transformer
+from treemem.networks.sequences.transformer_language_model.layer import TransformerLanguageModel
 from treemem.networks.sequences.universal_transformer.layer import UniversalTransformer
 from treemem.networks.trees.child_sum_tree_lstm.layer import ChildSumTreeLSTM
 from treemem.networks.trees.leaf_encoder import LeafEncoder, NumberEncoder
@@ -113,6 +114,7 @@ __all__ = [
     "StepCell",
     "SuperpositionStack",
     "Transformer",
+    "TransformerLanguageModel",
     "TreeCell",
     "TreeLSTM",
     "TreeLayer",

@@ -24,6 +24,7 @@ from treemem.nn import (
     LanguageModel,
     SequenceToSequence,
     SequenceToSequenceTransformer,
+    TransformerLanguageModel,
     TreeNetwork,
 )
 from treemem.schedule.tree_batch import TreeBatch
@@ -37,6 +38,7 @@ MAKES: dict[str, Callable[[], Any]] = {
     "LanguageModel": lambda: LanguageModel(SIZE, SYMBOLS, chunk_size=4),
     "ONLSTM": lambda: ONLSTM(SIZE, VOCABULARY, chunk_size=2),
     "PRPN": lambda: PRPN(SIZE, SYMBOLS, slots=3, residual_blocks=1),
+    "TransformerLanguageModel": lambda: TransformerLanguageModel(SIZE, SYMBOLS, num_heads=2),
     "SequenceToSequenceTransformer": lambda: SequenceToSequenceTransformer(SIZE, SYMBOLS, num_heads=2),
     "SequenceToSequence": lambda: SequenceToSequence(SIZE, SYMBOLS, memory_size=SIZE, embedding_size=SIZE),
 }

@@ -18,7 +18,7 @@ from treemem.networks.sequences.stack_attention.sublayers import (
     StackSublayer,
     SuperpositionSublayer,
 )
-from treemem.nn import StackAttentionTransformer
+from treemem.nn import StackAttentionTransformer, TransformerLanguageModel
 from treemem.trees.vocabulary import Vocabulary
 
 _MAPS = {
@@ -79,25 +79,35 @@ class _WithOutput(nn.Module):
         super().__init__()
         self.network, self.output = network, nn.Linear(network.hidden_size, symbols)
 
+    def forward(self, vectors: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.output(self.network.read(vectors, lengths).outputs)
+        return logits
+
 
 def check_language_model(arrays: Arrays) -> None:
     """A language model: its logits are a map of the outputs, of their own or by the embeddings."""
     embeddings, symbols = arrays["param.embeddings"], arrays["logits"].shape[2]
     vocabulary = Vocabulary([str(number) for number in range(len(embeddings))], [("f", 2)])
-    network = StackAttentionTransformer(
-        embeddings.shape[1], vocabulary, layers=str(arrays["layers"]), causal=True, num_heads=int(arrays["heads"]),
-        feedforward_size=arrays["param.layer0.linear1.weight"].shape[0], form="leaves", read="last",
-    )  # fmt: skip
-    is_tied = "param.output.weight" not in arrays
-    names = {"embeddings": "network.embedding.weight", "final_norm": "network.last_norm", "output": "output"}
-    for number in range(len(network.layers)):
-        names |= {f"layer{number}.{name}": f"network.layers.{number}.{ours}" for name, ours in _LAYER.items()}
-        names |= {f"layer{number}.{name}": f"network.layers.{number}.{name}" for name in _STANDARD}
-    model = _WithOutput(network, symbols).double()
+    options: dict[str, Any] = {
+        "layers": str(arrays["layers"]),
+        "num_heads": int(arrays["heads"]),
+        "feedforward_size": arrays["param.layer0.linear1.weight"].shape[0],
+        "form": "leaves",
+    }
+    model: nn.Module
+    if "param.output.weight" in arrays:
+        network = StackAttentionTransformer(embeddings.shape[1], vocabulary, causal=True, read="last", **options)
+        model, prefix = _WithOutput(network, symbols).double(), "network."
+    else:
+        model, prefix = TransformerLanguageModel(embeddings.shape[1], vocabulary, **options).double(), ""
+    names = {"embeddings": f"{prefix}embedding.weight", "final_norm": f"{prefix}last_norm", "output": "output"}
+    for number in range(len(model.get_submodule(f"{prefix}layers"))):  # type: ignore[arg-type]
+        names |= {f"layer{number}.{name}": f"{prefix}layers.{number}.{ours}" for name, ours in _LAYER.items()}
+        names |= {f"layer{number}.{name}": f"{prefix}layers.{number}.{name}" for name in _STANDARD}
     ours = load(model, arrays, names)
     tokens, lengths = torch.from_numpy(arrays["tokens"]), torch.from_numpy(arrays["lengths"])
-    outputs = network.read(functional.embedding(tokens, network.embedding.weight), lengths).outputs
-    logits = outputs @ network.embedding.weight[:symbols].T if is_tied else model.output(outputs)
+    vectors = functional.embedding(tokens, model.get_parameter(f"{prefix}embedding.weight"))
+    logits = model(vectors, lengths) if prefix else model.read(vectors, lengths).outputs[..., :symbols]  # type: ignore[operator]
     present = torch.from_numpy(arrays["mask"]).bool()
     same(logits[present], arrays["logits"][present.numpy()], "logits")
     (logits * torch.from_numpy(arrays["loss_weight"])).sum().backward()

@@ -29,6 +29,10 @@ NETWORKS = {
     "PRPN": NetworkConfig(
         "PRPN", {"hidden_size": 8, "slots": 3, "lookback": 2, "dropout": 0.2, "recurrent_dropout": 0.2}
     ),
+    "Transformer": NetworkConfig(
+        "TransformerLanguageModel",
+        {"hidden_size": 8, "layers": "1.superposition-4.1", "num_heads": 2, "dropout": 0.2},
+    ),
 }
 OPTIONS: dict[str, Any] = {
     "epochs": 4, "batch_size": 6, "optimizer": "sgd", "learning_rate": 20.0, "weight_decay": 1e-4, "clip": 0.25,
@@ -38,7 +42,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def train(output: Path, cell: str = "LSTM", *, resume: bool = False, **options: Any) -> FitResult:
-    own = {"auxiliary_losses": {}, "learning_rate": 1.0} if cell == "PRPN" else {}
+    own = {"auxiliary_losses": {}, "learning_rate": 1.0} if cell in ("PRPN", "Transformer") else {}
     every = TrainingOptions(**{**OPTIONS, **own, **options})
     return fit(TASK, NETWORKS[cell], DATA, every, output=output, resume=resume)
 

@@ -102,13 +102,14 @@ class StackAttentionTransformer(AttentionEncoder, without=("embedding_size", "no
             yield StackLayer(stack, self.hidden_size, self.feedforward_size, self.dropout)
 
     @property
-    def _superpositions(self) -> int:
+    def num_superpositions(self) -> int:
+        """The number of layers with a superposition stack."""
         return sum(isinstance(getattr(layer, "stack", None), SuperpositionSublayer) for layer in self.layers)
 
     @property
     def trace_axes(self) -> Mapping[str, tuple[str, ...]]:
         axes: dict[str, tuple[str, ...]] = {"attention": ("sequences", "layers", "tokens", "tokens")}
-        return axes | {name: ("sequences", "layers", "tokens") for name in _ACTIONS if self._superpositions}
+        return axes | {name: ("sequences", "layers", "tokens") for name in _ACTIONS if self.num_superpositions}
 
     def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
         """Run all layers; see :meth:`AttentionEncoder.run`."""
@@ -136,12 +137,12 @@ class StackAttentionTransformer(AttentionEncoder, without=("embedding_size", "no
         sequences, longest = vectors.shape[:2]
         standard = sum(isinstance(layer, torch.nn.TransformerEncoderLayer) for layer in self.layers)
         of_attention = vectors.new_zeros(sequences, standard, longest, longest)
-        of_actions = vectors.new_zeros(sequences, self._superpositions, 3, longest)
+        of_actions = vectors.new_zeros(sequences, self.num_superpositions, 3, longest)
         if attention:
             of_attention = torch.stack(attention, 1)
         if actions:
             of_actions = torch.stack(actions, 1)
-        by_name = zip(_ACTIONS, of_actions.unbind(2), strict=True) if self._superpositions else ()
+        by_name = zip(_ACTIONS, of_actions.unbind(2), strict=True) if self.num_superpositions else ()
         return {"attention": of_attention, **dict(by_name)}
 
 

@@ -1,0 +1,3 @@
+"""A language model of Transformer layers, some of which may attend to a differentiable stack."""
+
+NETWORKS = {"TransformerLanguageModel": "layer:TransformerLanguageModel"}
