@@ -47,6 +47,16 @@ def test_answers_have_the_explanation_of_their_prediction(method: Any) -> None:
             assert entry["subtree"] == pytest.approx(part, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.parametrize("threshold", [0.0, 1e-9, 1 - 1e-9, 1.0])
+def test_the_predicted_answer_is_explained_at_any_threshold(threshold: float) -> None:
+    model = small_model()
+    model.temperature = 2.0
+    predictor = TreePredictor(model, explain="gradient_times_input", threshold=threshold)
+    answers = [*predictor.predict([TEXTS[0], TEXTS[2]])]
+    assert [answer["prediction"] for answer in answers] == [int(threshold < 0.5)] * 2
+    assert [answer["explanation"]["answer"] for answer in answers] == [int(threshold < 0.5)] * 2
+
+
 @pytest.mark.parametrize("name", ["answers.csv", "answers.jsonl", "answers.parquet", "answers.jsonl.gz"])
 def test_files_hold_explanations_as_json(equations: Path, tmp_path: Path, name: str) -> None:
     predictor = TreePredictor(small_model(), explain="occlusion")

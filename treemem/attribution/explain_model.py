@@ -44,8 +44,8 @@ def explain(
         model: of a task whose answer to a tree or a pair is a class, a number or a set of labels.
         examples: as for :meth:`Model.predict`.
         method: one of the above.
-        answer: the class, the label or the name of the number to explain; by default the most probable class, or the
-            only number. A task with several numbers or labels needs it.
+        answer: the class, the label or the name of the number to explain; by default the class that the model predicts,
+            or the only number. A task with several numbers or labels needs it.
 
     Raises:
         RecipeError: an unknown method or answer, or a model that cannot be explained; the message says why.
@@ -67,11 +67,21 @@ def explain(
 
 
 def explain_forest(
-    model: Model, forest: Forest, method: Method = "occlusion", *, answer: Any = None
+    model: Model,
+    forest: Forest,
+    method: Method = "occlusion",
+    *,
+    answer: Any = None,
+    threshold: float | None = None,
 ) -> list[Explanation | TreememError]:
     """Return an explanation for each example of a forest, or why it has none.
 
-    Arguments and errors as for :func:`explain`.
+    Args:
+        model, forest, method, answer: as for :func:`explain`.
+        threshold: above which the second of two classes is predicted; None: that of the model.
+
+    Raises:
+        RecipeError, GraphError: as for :func:`explain`.
     """
     check_explainable(model, method, answer)
     if not len(forest):
@@ -83,7 +93,7 @@ def explain_forest(
     is_large = size > MOST_NODES if method == "occlusion" else np.zeros(len(examples), bool)
     if is_large.any():
         rest = forest[np.repeat(~is_large, len(forest) // len(examples))]
-        explained = iter(explain_forest(model, rest, method, answer=answer))
+        explained = iter(explain_forest(model, rest, method, answer=answer, threshold=threshold))
         return [
             GraphError(f"it has {nodes} nodes, and occlusion takes at most {MOST_NODES}; choose another method")
             if nodes > MOST_NODES
@@ -91,7 +101,7 @@ def explain_forest(
             for nodes in size.tolist()
         ]
     values = model.task.answer_scores(model.outputs(examples)).double()
-    chosen = _chosen_answers(model, values, answer)
+    chosen = _chosen_answers(model, values, answer, model.usual_threshold if threshold is None else threshold)
     value = values.gather(1, torch.from_numpy(chosen)[:, None])[:, 0].numpy()
     baseline, missed = None, np.zeros(len(examples), bool)
     if method == "occlusion":
@@ -150,9 +160,12 @@ def check_explainable(model: Model, method: Method, answer: Any = None) -> None:
         raise RecipeError(f"{task.name} has several answers, {quoted(names)}; say which one to explain")
 
 
-def _chosen_answers(model: Model, values: torch.Tensor, answer: Any) -> NDArray[np.int64]:
+def _chosen_answers(model: Model, values: torch.Tensor, answer: Any, threshold: float) -> NDArray[np.int64]:
     """Return the column of the answer to explain for each example."""
     if answer is not None:
         column = [*map(str, answers_of(model))].index(str(answer))
         return np.full(len(values), column, np.int64)
-    return values.argmax(1).numpy()
+    if values.shape[1] != 2:
+        return values.argmax(1).numpy()
+    least = model.temperature * torch.logit(torch.tensor(threshold, dtype=torch.float64))
+    return (values[:, 1] > least).long().numpy()

@@ -113,7 +113,9 @@ def add_explanation(parser: CommandParser) -> None:
     """Add the options ``--explain`` and ``--explain-answer``."""
     methods = "occlusion, gradient_times_input or integrated_gradients"
     parser.add_argument("--explain", type=str, metavar="METHOD", help=f"explain the answers: {methods}")
-    parser.add_argument("--explain-answer", type=str, metavar="ANSWER", help="the answer to explain (the likeliest)")
+    parser.add_argument(
+        "--explain-answer", type=str, metavar="ANSWER", help="the answer to explain (the predicted one)"
+    )
 
 
 def add_input_format(parser: CommandParser, of: str, more: str = "") -> None:

@@ -233,7 +233,9 @@ class TreePredictor:
         explanations: dict[int, Any] = {}
         if self.explain is not None:
             good = [number for number in kept if by_place[read.places[number]].prediction is not None]
-            made = explain_forest(self.model, read.forest[good], self.explain, answer=self.explain_answer)
+            made = explain_forest(
+                self.model, read.forest[good], self.explain, answer=self.explain_answer, threshold=self.threshold
+            )
             for place, explained in zip([read.places[number] for number in good], made, strict=True):
                 if isinstance(explained, TreememError):
                     known = [warnings[place]] if place in warnings else []
