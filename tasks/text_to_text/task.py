@@ -130,7 +130,7 @@ class TextToText(WritingTask):
         return [word for word, count in counts.items() if count >= (self.least_count or 1)]
 
     def _check_known(self, pairs: Mapping[str, list[Pair]]) -> None:
-        known = {*self._known(pairs)}
+        known = dict.fromkeys(self._known(pairs))  # in order, so that the names that an error gives are the same
         if not known:
             raise RecipeError(f"{self.path} has no training pair, or no word {self.least_count or 1} times in them")
         for path, of_file in pairs.items() if self.least_count is None else ():
@@ -142,7 +142,8 @@ class TextToText(WritingTask):
                             f"the word {word!r:.60} of the {side} is not in the training pairs{near}; correct it, or "
                             "let task_options.least_count=1 read it as <unk>"
                         )
-                        raise VocabularyError(problem, " ".join(words), words.index(word)).at(pair.line, path)
+                        offset = len(" ".join([*words[: words.index(word)], ""]))
+                        raise VocabularyError(problem, " ".join(words), offset).at(pair.line, path)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

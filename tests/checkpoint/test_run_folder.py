@@ -44,6 +44,8 @@ def test_a_folder_with_one_run_in_it_is_loaded_and_of_several_all_are_named(tmp_
     saved_in_run(tmp_path / "runs" / "b", 2)
     with pytest.raises(CheckpointError, match=r"holds these runs, of which you may choose one: .*a/seed-1, .*runs/b$"):
         treemem.load(tmp_path / "runs")
+    with pytest.raises(CheckpointError, match=r"no checkpoint .*runs/c; .*runs holds these runs: '.*a/seed-1', '.*b'$"):
+        treemem.load(tmp_path / "runs" / "c")
 
 
 def test_a_folder_of_runs_does_not_hide_the_model_that_comes_along_under_its_name_and_a_run_does(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -74,6 +75,14 @@ def test_a_text_of_words_is_printed_and_an_unknown_word_is_named(capsys: pytest.
     assert "tokens: the boy laughs <eos>" in capsys.readouterr().out
     assert main(["parse", "language_modeling", "the boi"]) == 2
     assert "unknown token 'boi'; did you mean boy" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_a_text_is_told_how_to_be_read(failing: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "a.nwk").write_text("(A,B);")
+    name = str(tmp_path / "a.nwk")
+    assert f"{name} is a file; write treemem parse --form newick - < {name}" in failing(
+        "parse", "--form", "newick", name
+    )
 
 
 def test_texts_in_a_form_are_read_without_a_task(

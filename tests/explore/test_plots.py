@@ -43,6 +43,13 @@ def test_what_is_no_record_of_an_epoch_is_refused(tmp_path: Path) -> None:
         plot_training({"mine": tmp_path / "metrics.jsonl"}, tmp_path / "curves.svg")
 
 
+def test_an_accuracy_of_zero_is_drawn_without_room_for_negative_ones(tmp_path: Path) -> None:
+    records = [{**RECORDS[0], "validation_accuracy": 0.0}, {**RECORDS[2], "validation_accuracy": 0.0}]
+    low, high = plot_training({"mine": records}, tmp_path / "curves.svg").axes[1].get_ylim()
+    assert -0.05 < low < 0
+    assert high > 1
+
+
 def test_no_runs_make_an_empty_plot(tmp_path: Path) -> None:
     plot_training({}, tmp_path / "nothing.png")
     assert (tmp_path / "nothing.png").read_bytes().startswith(b"\x89PNG")

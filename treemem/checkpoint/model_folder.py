@@ -37,7 +37,7 @@ from treemem.checkpoint.files import (
 )
 from treemem.checkpoint.pretrained import is_pretrained_name, pretrained_folder, pretrained_names
 from treemem.checkpoint.run_folder import RunFolder
-from treemem.errors import CheckpointError, RecipeError, TreememError, near_names
+from treemem.errors import CheckpointError, RecipeError, TreememError, near_names, quoted
 from treemem.hub_client import HubAddress
 from treemem.model import Model, weights_of
 from treemem.networks import NetworkConfig
@@ -327,7 +327,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, bytes]]:
     best = RunFolder(folder).find("best")
     if best is not None:
         return best[1], _calibrated(best[1], best[2])
-    runs = sorted({sign.parent for depth in ("*", "*/*") for sign in _glob(folder, f"{depth}/checkpoints.json")})
+    runs = _runs_below(folder)
     if len(runs) == 1:
         return read(runs[0])
     name = f"{os.fspath(path):.200}"
@@ -337,7 +337,14 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, bytes]]:
         raise CheckpointError(f"{name} is no checkpoint of treemem: it has no {MANIFEST}")
     names = pretrained_names()
     near = near_names(name, names) or f"; by name there are {', '.join(names)}"
+    if beside := _runs_below(folder.parent):
+        near = f"; {folder.parent} holds these runs: {quoted(beside)}"
     raise CheckpointError(f"there is no checkpoint {name}{near}")
+
+
+def _runs_below(folder: Path) -> list[Path]:
+    """Return the folders of runs in ``folder``, and in its folders of networks."""
+    return sorted({sign.parent for depth in ("*", "*/*") for sign in _glob(folder, f"{depth}/checkpoints.json")})
 
 
 def _glob(folder: Path, pattern: str) -> list[Path]:

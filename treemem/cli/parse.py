@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ def _print_forms(options: Namespace) -> None:
     if options.task is not None or options.set:
         raise UsageError("--form reads trees without a task; leave --task and --set out")
     is_first = True
+    if len(options.words) == 1 and os.path.isfile(name := options.words[0]):  # noqa: PTH113
+        raise UsageError(f"{name} is a file; write treemem parse --form {options.form} - < {name}")
     for text in options.words:
         for tree in read_trees("-", options.form) if text == "-" else [parse_text(text, options.form)]:
             print("\n" * (not is_first) + _drawn(tree), flush=True)

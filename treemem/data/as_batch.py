@@ -77,7 +77,8 @@ def as_batch(
     if ordered_for is not None and not has_order and (batch.schedule.arity_of_row > 1).any():
         warnings.warn(
             f"the order of children matters to {type(ordered_for).__name__}, and the edges of the graph have no field "
-            "'position'; the order of the edges is used. Set position to the place of each child, from 0",
+            "'position'; the order of the edges is used. Set position to the place of each child, from 0; if the order "
+            "of the edges is right, make the batch with TreeBatch.from_edge_index, from_dgl or from_pyg",
             ChildOrderWarning,
             stacklevel=4,
         )

@@ -158,6 +158,8 @@ def _finish_axes(axes: Any, x: str, y: Monitor) -> None:
     axes.grid(alpha=0.3)
     if y.percent:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+        if axes.dataLim.height == 0:  # all points on one line, around which matplotlib would leave room below 0 %
+            axes.set_ylim(-0.02, 1.02)
 
 
 def _add_legend(figure: Figure, axes: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_pairs_are_trees_with_their_classes_and_splits(folder: Path) -> None:
+def test_pairs_are_trees_with_their_classes_and_splits(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     task = Entailment(str(folder))
-    forest = task.make_data(EntailmentDataOptions()).forest
+    with caplog.at_level(logging.INFO, "treemem"):
+        forest = task.make_data(EntailmentDataOptions()).forest
+    assert "snli_1.0_train.jsonl: 1 of 4 pairs are left out" in caplog.text
     assert [str(tree) for tree in forest[:4]] == [
         "(X (X A man) (X plays (X a guitar)))",
         "(X Someone plays)",

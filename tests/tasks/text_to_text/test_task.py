@@ -176,6 +176,7 @@ def test_commands_train_evaluate_and_predict_a_recipe_that_names_files(
         ("p.csv", "source,target,split\na,A,train\nb,B,dev\n", ParseError, "p.csv, line 3.*the split is 'dev'"),
         ("p.csv", "source,target,split\na,A,train\nb,B,\n", RecipeError, "p.csv, line 3: the pair has no split"),
         ("p.csv", "source,target,split\na,A,train\nb,A,test\n", VocabularyError, "line 3.*the word 'b' of the source"),
+        ("p.csv", "source,target,split\naa,A,train\naa b,A,test\n", VocabularyError, "line 3, column 4: the word 'b'"),
         ("p.csv", "source,target,split\na,A,train\na,AB,test\n", VocabularyError, "line 3.*'AB' of the target.*mean A"),
         ("p.csv", "source,target,split\na,A,test\n", RecipeError, "has no training pair"),
         ("p.tsv", "\n", RecipeError, "there are no pairs in"),

@@ -86,6 +86,23 @@ def test_words_stand_beside_a_file_of_parent_pointers(tmp_path: Path) -> None:
         read(tmp_path, "2 3 0\n0\n0\n", "parents", "a.parents")
 
 
+def test_pointers_without_their_file_of_words_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"a.parents, line 1: numbers where .* one of a.toks, sents.toks, SOStr"):
+        read(tmp_path, "2 0\n2 0\n", "parents", "a.parents")
+
+
+def test_a_head_that_is_no_word_is_named_as_in_the_file_with_edges_too() -> None:
+    words = "1\ta" + "\t_" * 4 + "\t0\troot" + "\t_" * 2 + "\n2\tb" + "\t_" * 4 + "\t9\tobj" + "\t_" * 2
+    for form in ("conllu", "conllu:edges"):
+        with pytest.raises(ParseError, match="the head of node 2 is 9,"):
+            parse_text(words, form)  # type: ignore[arg-type]
+
+
+def test_blank_lines_of_a_json_file_count_in_errors(tmp_path: Path) -> None:
+    with pytest.raises(ParseError, match="line 1, line 5 of the text"):
+        read(tmp_path, '["f",\n\n"x",\n\n"y" "z"]\n', "json")
+
+
 def test_a_file_without_trees_is_refused_and_so_is_one_that_looks_unlabelled(tmp_path: Path) -> None:
     for form in ("brackets", "newick", "conllu", "json", "smtlib"):
         with pytest.raises(RecipeError, match=f"there is no tree in .*trees; the form '{form}' needs texts such as"):

@@ -114,12 +114,12 @@ def parse_conllu(text: str, field: WordField = "form", *, edges: bool = False) -
     if not has_field or (edges and set(relations) == {"_"}):
         missing = field if not has_field else "deprel"
         raise ParseError(f"no word has a {missing}", text, 0, f"a column {missing.upper()} that is not _")
-    if edges:
-        count = len(heads)
-        labels = [*relations, *labels]
-        heads = [*(head and head + count for head in heads), *range(1, count + 1)]
     try:
-        return tree_of_heads(labels, heads)
+        tree = tree_of_heads(labels, heads)
+        if not edges:
+            return tree
+        count = len(heads)
+        return tree_of_heads([*relations, *labels], [*(head and head + count for head in heads), *range(1, count + 1)])
     except GraphError as error:
         raise ParseError(str(error), text, 0, "a sentence whose words make one tree") from error
 
@@ -178,6 +178,11 @@ def parse_parents(text: str) -> Tree:
         return tree_of_heads(labels, heads, None if len(heads) == len(words) else _first_words(heads, len(words)))
     except GraphError as error:
         raise ParseError(str(error), text, len(lines[0]) + 1, "pointers that make one tree") from error
+
+
+def is_pointers(line: str) -> bool:
+    """Whether a line has parent pointers, or other whole numbers, and nothing else."""
+    return all(_POINTER.fullmatch(word) for word in _SEPARATOR.split(line.strip()))
 
 
 def format_parents(tree: Tree) -> str:

@@ -126,6 +126,7 @@ def divided(form: Form, lines: Iterable[Line]) -> Iterator[Line]:
     if form.texts is not None:
         yield from form.texts(lines)
         return
+    lines = iter(lines)
     remaining = _nonblank(lines)
     first = next(remaining, None)
     if first is None:
@@ -134,7 +135,8 @@ def divided(form: Form, lines: Iterable[Line]) -> Iterator[Line]:
     if not _is_tree(head, form) and head[:1] in ("[", "{", "<"):
         second = next(remaining, None)
         if second is not None and (head[:2] == "<?" or not _is_tree(second[1], form)):
-            yield first[0], "\n".join([first[1], second[1], *(line for _, line in remaining)])
+            blank = [""] * (second[0] - first[0] - 1)
+            yield first[0], "\n".join([first[1], *blank, second[1], *(line for _, line in lines)])
             return
     yield first
     if second is not None:

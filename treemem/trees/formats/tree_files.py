@@ -9,6 +9,7 @@ from pathlib import Path
 
 from treemem.errors import GraphError, ParseError, RecipeError, VocabularyError
 from treemem.records import open_source, text_lines
+from treemem.trees.formats.dependencies import is_pointers
 from treemem.trees.formats.forms import Line, TextForm, divided
 from treemem.trees.formats.text_forms import TextReader, checked_form
 from treemem.trees.tree import Tree
@@ -31,6 +32,8 @@ def texts_of(path: str | os.PathLike[str], form: TextForm) -> Iterator[Line]:
     entry = checked_form(form)
     words = _file_of_words(path) if form == "parents" else None
     lines = _lines_of(path) if words is None else _side_by_side(words, path)
+    if form == "parents" and words is None:
+        lines = _with_words(lines, path)
     yield from divided(entry, lines)
 
 
@@ -98,12 +101,34 @@ def _lines_of(path: str | os.PathLike[str]) -> Iterator[Line]:
             yield number, line
 
 
-def _file_of_words(path: str | os.PathLike[str]) -> Path | None:
+def _files_of_words(path: str | os.PathLike[str]) -> list[Path]:
     place = Path(path)
     packed = place.suffix if place.suffix == ".gz" else ""
     stem = Path(place.name.removesuffix(packed)).stem
-    names = [f"{name.format(stem=stem)}{packed}" for name in _WORDS]
-    return next((file for name in names if (file := place.with_name(name)).is_file() and file != place), None)
+    return [place.with_name(f"{name.format(stem=stem)}{packed}") for name in _WORDS]
+
+
+def _file_of_words(path: str | os.PathLike[str]) -> Path | None:
+    return next((file for file in _files_of_words(path) if file.is_file() and file != Path(path)), None)
+
+
+def _with_words(lines: Iterable[Line], path: str | os.PathLike[str]) -> Iterator[Line]:
+    """Yield the lines of a file of words and pointers in turn.
+
+    Raises:
+        RecipeError: the first line has numbers alone, so the file seems to have pointers without words.
+    """
+    is_first = True
+    for number, line in lines:
+        if is_first and line.strip():
+            if is_pointers(line):
+                names = ", ".join(file.name for file in _files_of_words(path))
+                raise RecipeError(
+                    f"{os.fspath(path)}, line {number}: numbers where words are expected, and no file of words beside "
+                    f"it; put the words into one of {names}"
+                )
+            is_first = False
+        yield number, line
 
 
 def _side_by_side(words: Path, pointers: str | os.PathLike[str]) -> Iterator[Line]:
