@@ -406,6 +406,13 @@ def test_what_are_no_weights_is_refused(weight: Any, message: str) -> None:
         ({"early_stopping": "yes"}, "early_stopping"),
         ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction must be above 0"),
         ({"class_weight": "even"}, "class_weight"),
+        ({"class_weight": {"f": 2, "fg": 3}}, "class_weight: no class 'fg'; there are 'f', 'g'"),
+        ({"class_weight": {"f": -2}}, "class_weight: the weight of 'f' must be a number of 0 or more, not -2"),
+        (
+            {"training_options": {"monitor": "macro f1"}},
+            "training_options: monitor='macro f1' needs .*early_stopping=True",
+        ),
+        ({"training_options": {"threshold": "f1"}}, "training_options: threshold='f1' needs .*early_stopping=True"),
     ],
     ids=str,
 )

@@ -292,19 +292,26 @@ class Model(nn.Module):
             GraphError: a tree that is no example of the task, or what is no list of texts and trees.
         """
         if is_data_frame(data):
-            return self._predict_frame(data, batch_size)
-        forest = self.task.forest_of(data)
+            check_frame(data, is_joined=True)
+            return self._joined(self.predict(self.forest_of(data), batch_size=batch_size), data)
+        forest = self.forest_of(data)
         if not len(forest):
             return np.empty(0)
         examples = self.task.examples_to_predict(forest)
         kept = self.outputs(examples, batch_size=batch_size)
         return self.task.predicted(kept, examples.targets, temperature=self.temperature)
 
-    def _predict_frame(self, frame: Any, batch_size: int) -> Any:
-        import pandas  # type: ignore[import-untyped]
+    def forest_of(self, data: Iterable[Any] | Forest) -> Forest:
+        """Return examples as a forest (:meth:`Task.forest_of`); the columns of a DataFrame are the fields of records.
 
+        Raises:
+            RecipeError, ParseError, VocabularyError, GraphError: as :meth:`predict`.
+        """
+        if not is_data_frame(data):
+            return self.task.forest_of(data)
+        frame: Any = data
         reader = self.task.reader
-        check_frame(frame, is_joined=True)
+        check_frame(frame)
         check_columns("the DataFrame", reader.example_fields, list(map(str, frame.columns)))
         nodes = []
         for place, record in zip(frame.index, frame.to_dict("records"), strict=True):
@@ -312,7 +319,12 @@ class Model(nn.Module):
                 nodes.append(reader.read({name: None if is_missing(cell) else cell for name, cell in record.items()}))
             except TreememError as error:
                 raise in_row(place, error) from error
-        predicted = self.predict(Forest.from_nodes(nodes), batch_size=batch_size)
+        return Forest.from_nodes(nodes)
+
+    def _joined(self, predicted: Any, frame: Any) -> Any:
+        """Return predictions with the index of a frame."""
+        import pandas  # type: ignore[import-untyped]
+
         if isinstance(predicted, list) or predicted.ndim == 1:
             return pandas.Series(predicted, frame.index)
         return pandas.DataFrame(predicted, frame.index, self.task.output_names)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state, compute_sample_weight
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
@@ -24,7 +24,7 @@ from treemem.runs.fit import fit
 from treemem.runs.options import TrainingOptions
 from treemem.tasks.table import TableClasses, TableRegression
 from treemem.tasks.table.data import Table, TableRecords, read_table
-from treemem.tasks.table.weights import WEIGHT, row_weights
+from treemem.tasks.table.weights import WEIGHT, balanced_weights, class_weights, of_classes, row_weights
 from treemem.trees.forest import Forest
 from treemem.trees.formats.record_reader import is_missing, is_single_example
 from treemem.trees.formats.text_forms import TextForm
@@ -160,10 +160,13 @@ class _TreeEstimator(BaseEstimator):
         named: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size, "patience": patience}
         named |= {"learning_rate": self.learning_rate, "seed": seed}
         known = {field.name for field in fields(TrainingOptions)} - {*named}
-        for name in self.training_options or {}:
+        for name, value in (self.training_options or {}).items():
             if name not in known:
                 problem = "is a parameter of the estimator itself" if name in named else "is no option of training"
                 raise RecipeError(f"training_options: {name!r} {problem}{near_names(name, known)}")
+            if patience is None and name in ("monitor", "threshold") and isinstance(value, str):
+                problem = "needs rows to validate on; give early_stopping=True, which holds some out"
+                raise RecipeError(f"training_options: {name}={value!r} {problem}")
         return TrainingOptions(**named, **(self.training_options or {}))
 
     def _predicted(self, X: Any) -> NDArray[np.float64]:
@@ -239,7 +242,8 @@ class TreeClassifier(ClassifierMixin, _TreeEstimator):
             raise RecipeError(f"y has {there}; a classifier needs rows of at least two classes")
         weight = _weights(sample_weight, len(y))
         if self.class_weight is not None:
-            of_class = compute_sample_weight(self.class_weight, y)
+            balanced = balanced_weights(label, len(classes))
+            of_class = of_classes(class_weights(self.class_weight, classes.tolist(), balanced), label)
             weight = of_class if weight is None else weight * of_class
         self._fit(TableClasses, X, label.astype(np.int64), weight, classes=tuple(classes.tolist()))
         self.classes_ = classes

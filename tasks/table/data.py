@@ -231,7 +231,7 @@ class TableRecords(RecordReader):
 
     def nodes(self, fields: Mapping[str, Any]) -> list[Node]:
         cell = fields.get(self.tree)
-        if is_missing(cell):
+        if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
             if self.tree in fields:
                 raise ParseError(f"the field {self.tree!r} is empty")
             there = quoted(fields, most=20) or "(none)"

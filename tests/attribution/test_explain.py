@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from attribution.deciding_subtrees import formulas, share_first, trained_model
@@ -192,6 +193,15 @@ def test_the_smallest_subtree_that_explains_most_ranks_first() -> None:
     assert explanation.ranking()[0] == 3
     assert explanation.ranking()[-1] == 6
     assert [entry["rank"] for entry in explanation.as_dict()["nodes"]][3] == 1
+
+
+def test_the_rows_of_a_frame_are_explained_by_their_column_of_trees() -> None:
+    model = table_model()
+    frame = pandas.DataFrame(ROWS[:3], index=["a", "b", "c"])
+    for of_row, of_tree in zip(explain(model, frame), explain(model, TREES[:3]), strict=True):
+        np.testing.assert_array_equal(of_row.score, of_tree.score)
+    with pytest.raises(RecipeError, match=r"the DataFrame has the columns .*, and none of tree"):
+        explain(model, frame[["kind"]])
 
 
 def test_no_examples_have_no_explanations() -> None:

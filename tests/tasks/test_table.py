@@ -322,6 +322,12 @@ ROW = {"expr": "(f x y)", "size": 3}
         ([ROWS[0], {"expr": "(f", "size": 1}], {}, ParseError, "row 2, column 3"),
         ([{"expr": [], "size": 1}], {}, GraphError, "row 1: a list describes"),
         ([{"expr": "x", "size": "big"}], {"kind": "regression"}, RecipeError, "size must be a finite number"),
+        (
+            [{"expr": "x = 1", "size": "a"}, {"expr": " ", "size": "b"}],
+            {"text": "python"},
+            ParseError,
+            "row 2: the field 'expr' is empty",
+        ),
         (ROWS, {"kind": "labels"}, RecipeError, "row 1: the label 'size' must be 1 or 0, not 7.5"),
         ([{"expr": "x", "size": 1.5}, {"expr": "y", "size": "big"}], {}, RecipeError, 'row 2: .*give kind="classes"'),
         ([], {}, RecipeError, "there is no row"),

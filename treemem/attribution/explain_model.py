@@ -59,7 +59,7 @@ def explain(
         >>> explanation.tree_at(explanation.ranking()[0])  # doctest: +SKIP
     """
     explanations = []
-    for number, explained in enumerate(explain_forest(model, model.task.forest_of(examples), method, answer=answer)):
+    for number, explained in enumerate(explain_forest(model, model.forest_of(examples), method, answer=answer)):
         if isinstance(explained, TreememError):
             raise type(explained)(f"example {number + 1}: {explained}")
         explanations.append(explained)
@@ -157,7 +157,9 @@ def check_explainable(model: Model, method: Method, answer: Any = None) -> None:
             f"{task.name} has no answer {answer!r}{near_names(str(answer), names)}; it has {quoted(names)}"
         )
     if answer is None and len(names) > 1 and not isinstance(task, ClassificationTask):
-        raise RecipeError(f"{task.name} has several answers, {quoted(names)}; say which one to explain")
+        raise RecipeError(
+            f"{task.name} has several answers, {quoted(names)}; say which one to explain (answer=, --explain-answer)"
+        )
 
 
 def _chosen_answers(model: Model, values: torch.Tensor, answer: Any, threshold: float) -> NDArray[np.int64]:

@@ -117,7 +117,7 @@ def page_data(
     """Return the data of a page of :func:`explore`, with the same arguments and errors."""
     task = model.task
     given = list(examples) if isinstance(examples, Iterator) else examples
-    forest = task.forest_of(given)
+    forest = model.forest_of(given)
     chosen = _checked_examples(task, forest, labels, ids, most)
     recording = record(model, chosen)
     names = LabelTable()
