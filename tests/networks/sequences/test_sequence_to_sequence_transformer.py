@@ -11,6 +11,7 @@ from torch import nn
 from treemem.data.token_batch import TokenBatch
 from treemem.errors import GraphError, RecipeError
 from treemem.networks.sequences.attention_encoder import sinusoids
+from treemem.networks.sequences.sequence_to_sequence_transformer.layer import _Decoding
 from treemem.nn import SequenceToSequenceTransformer
 from treemem.trees.vocabulary import Vocabulary
 
@@ -72,6 +73,17 @@ def test_what_is_written_step_by_step_is_the_most_probable_in_whole_targets(norm
     assert len(written) == 9 or said[len(written)] == 0
     wide = network_of(norm_first=norm_first, most_symbols=9, beam_size=2).eval()
     assert len(wide(batch_of(*PAIRS)).decoded) == 3
+
+
+@FORMS
+def test_a_step_has_the_logits_of_whole_targets_at_its_place(norm_first: bool) -> None:
+    network, batch = network_of(norm_first=norm_first).eval(), batch_of(*PAIRS)
+    assert batch.target is not None
+    expected, source = network(batch).outputs, network._read(batch)
+    state = _Decoding((source.outputs.new_empty(3, 0, 8),) * 2, source)
+    for place, symbol in enumerate([torch.ones(3, dtype=torch.long), *batch.target.token[:, :-1].unbind(1)]):
+        logits, state = network._say(symbol, state)
+        torch.testing.assert_close(logits, expected[:, place])
 
 
 def test_all_weights_learn_and_dropout_is_of_training_alone() -> None:
