@@ -22,11 +22,13 @@ from treemem.model import Model
 from treemem.networks import NETWORKS, NetworkConfig
 from treemem.networks.encoder import Encoder
 from treemem.networks.encoder_output import EncoderOutput
+from treemem.predict import TreePredictor
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import Answer, Task
 from treemem.tasks.equation_verification.task import EquationVerification
 from treemem.tasks.listops.task import ListOps
 from treemem.tasks.logical_inference.task import LogicalInference
+from treemem.tasks.table import task_from_table
 from treemem.tasks.transduction import Transduction
 from treemem.trees.forest import Forest
 from treemem.trees.tokens import TokenForm, token_table
@@ -515,3 +517,26 @@ def test_more_examples_than_are_run_at_once_are_told_as_if_they_were_alone() -> 
             told = [together.values(name, row) for row in left["row"]]
             wanted = [alone.values(name, row) for row in expected["row"]]
             np.testing.assert_allclose(told, wanted, rtol=2e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("threshold", [0.01, 0.99])
+def test_the_page_has_the_answers_at_the_threshold_of_the_model(threshold: float) -> None:
+    rows = [{"tree": f"(f {'xyz'[row % 3]} y)", "class": "ab"[row % 2]} for row in range(6)]
+    model = Model(task_from_table(rows, tree="tree", target="class"), NetworkConfig("TreeRNN", {"hidden_size": 4}))
+    model.threshold = threshold
+    trees, labels = [row["tree"] for row in rows], [row % 2 for row in range(6)]
+    page = page_data(model.eval(), trees, labels=labels)
+    predicted = [answer["prediction"] for answer in TreePredictor(model).predict([{"tree": tree} for tree in trees])]
+    assert set(predicted) == {"b" if threshold < 0.5 else "a"}
+    assert [example["prediction"] for example in page["examples"]] == predicted
+    assert [example["correct"] for example in page["examples"]] == ["ab"[label] == predicted[0] for label in labels]
+    chance = model.predict(trees)[:, int(threshold < 0.5)].tolist()
+    assert [float(example["probability"]) for example in page["examples"]] == rounded(chance)
+
+
+def test_a_predicted_number_has_six_digits_and_its_label_all() -> None:
+    rows = [{"tree": "(f x y)", "size": 9.123456}, {"tree": "x", "size": 2.5}]
+    model = Model(task_from_table(rows, tree="tree", target="size"), NetworkConfig("TreeRNN", {"hidden_size": 4}))
+    (example,) = page_data(model.eval(), ["(f x y)"], labels=[9.123456])["examples"]
+    assert example["prediction"] == f"{model.predict(['(f x y)'])[0]:.6g}"
+    assert example["label"] == "9.123456"

@@ -226,13 +226,13 @@ def _texts(task: Task, forest: Forest, examples: Examples) -> list[str]:
 
 
 def _answers(model: Model, data: Examples, kept: Any) -> list[dict[str, Any]]:
-    """Return the answer to each example, and whether it is correct."""
-    task = model.task
-    correct = task.correct(kept, data.targets)
+    """Return the answer to each example at the threshold of the model, and whether it is correct."""
+    task, threshold = model.task, model.threshold
+    decided = kept if threshold is None else task.at_threshold(kept, threshold, temperature=model.temperature)
+    correct = task.correct(decided, data.targets)
     if isinstance(task, ClassificationTask):
-        answers = _class_answers(
-            model.probabilities(kept, data.targets), task.class_names, data.targets["label"].tolist()
-        )
+        probabilities, shifted = (model.probabilities(outputs, data.targets) for outputs in (kept, decided))
+        answers = _class_answers(probabilities, shifted, task.class_names, data.targets["label"].tolist())
     else:
         labels = task.known_answers(data) or [None] * len(data)
         answers = [_other_answer(*parts, label) for parts, label in zip(model.answers(kept, data), labels, strict=True)]
@@ -246,16 +246,26 @@ def _answers(model: Model, data: Examples, kept: Any) -> list[dict[str, Any]]:
 
 
 def _class_answers(
-    probabilities: NDArray[np.float64], class_names: Sequence[str] | None, labels: list[int]
+    probabilities: NDArray[np.float64],
+    shifted: NDArray[np.float64],
+    class_names: Sequence[str] | None,
+    labels: list[int],
 ) -> list[dict[str, Any]]:
-    """Return the most likely class of each example, its probability and the label."""
+    """Return the class that each example is given, its probability and the label.
+
+    Args:
+        probabilities: of the examples.
+        shifted: probabilities of which the largest one decides, as the threshold of the model has it.
+        class_names: of a task with names.
+        labels: numbers of classes; negative ones are unknown.
+    """
     is_binary = probabilities.ndim == 1
-    rows = np.stack([1 - probabilities, probabilities], 1) if is_binary else probabilities
+    rows, deciding = (np.stack([1 - chance, chance], 1) if is_binary else chance for chance in (probabilities, shifted))
     names = ("false", "true") if is_binary else class_names or range(rows.shape[1])
     called = [printable_line(str(name)) for name in names]
     answers = []
-    for row, label in zip(rows, labels, strict=True):
-        answer, is_number = int(row.argmax()), not np.isnan(row).any()
+    for row, answer, label in zip(rows, deciding.argmax(1).tolist(), labels, strict=True):
+        is_number = not np.isnan(row).any()
         answers.append(
             {
                 "prediction": called[answer] if is_number else _NOT_A_NUMBER,
@@ -274,11 +284,17 @@ def _verdict_text(verdict: Verdict) -> str:
 def _other_answer(prediction: Any, probability: float | None, label: Any) -> dict[str, Any]:
     """Return an answer of a task that is not a classification."""
     return {
-        "prediction": _NOT_A_NUMBER if prediction is None else _answer_text(prediction),
+        "prediction": _NOT_A_NUMBER if prediction is None else _predicted_text(prediction),
         "probability": None if probability is None else shown(probability),
         "classes": [],
         "label": None if label is None else _answer_text(label),
     }
+
+
+def _predicted_text(answer: Any) -> str:
+    """Return a prediction as text; a number has six significant digits."""
+    parts = answer if isinstance(answer, (list, tuple)) else [answer]
+    return _answer_text([f"{part:.6g}" if isinstance(part, float) else part for part in parts])
 
 
 def _answer_text(answer: Any) -> str:
