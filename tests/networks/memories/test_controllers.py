@@ -542,3 +542,14 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         MemoryCell(VanillaCell(3, 4), [NeuralStack()], 3, 4)
     with pytest.raises(RecipeError, match="chunk_size 5 must divide hidden_size 8"):
         ONLSTMCell(3, 8, 5)
+
+
+def test_dropout_between_cells_leaves_what_the_lowest_one_reads() -> None:
+    torch.manual_seed(0)
+    lowest, inputs, lengths = LSTMCell(3, 4), torch.randn(2, 5, 3), torch.tensor([5, 2])
+    expected, _ = lowest.run(inputs, lowest.initial(2), lengths)
+    alone = StackedCells([lowest], dropout=0.9)
+    assert torch.equal(alone.run(inputs, alone.initial(2), lengths)[0], expected)
+    both = StackedCells([lowest, LSTMCell(4, 4)], dropout=0.9)
+    first, second = (both.run(inputs, both.initial(2), lengths)[0] for _ in range(2))
+    assert not torch.equal(first, second)
