@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -82,6 +82,13 @@ class Encoder(metaclass=LayerType):
             f"{type(self).__name__} cannot read features of leaves; a tree network with a vocabulary can, and a "
             'sequence encoder with form="leaves"'
         )
+
+    def check_batches(self, batches: Iterable[Any]) -> None:
+        """Refuse examples that the network cannot score; a training asks for all splits before it begins.
+
+        Raises:
+            GraphError: an example is too long. Most networks take any length.
+        """
 
     def memory_contents(self, batch: Any) -> Mapping[str, torch.Tensor]:
         """Return what the memory holds after each token, by name, ``[sequences, tokens, slots, ...]``."""

@@ -29,6 +29,7 @@ from treemem.errors import RecipeError
 from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.networks import NetworkConfig
+from treemem.networks.encoder import Encoder
 from treemem.progress_bar import progress_bar
 from treemem.runs.accelerator import fabric_of_process
 from treemem.runs.best_epoch import check_defined, check_training_threshold, chosen_monitor
@@ -133,7 +134,9 @@ class Trainer:
                 "a budget of seconds is for one process; train without torchrun, or for a number of epochs"
             )
         check_training_graphs(self.model, self.examples, options, self.device, self.processes)
-        self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
+        loader = self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
+        if isinstance(self.model.encoder, Encoder):
+            self.model.encoder.check_batches(loader.batches())
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}
         self.monitor = chosen_monitor(self.model, self.examples, self.train_ids, self.validation_ids, options)

@@ -227,6 +227,16 @@ def test_a_target_that_the_network_could_not_write_is_refused_before_training(tm
     assert fit(task, network, data, TrainingOptions(epochs=1), output=tmp_path / "run", overwrite=True)
 
 
+@pytest.mark.parametrize("network", ["SequenceToSequence", "SequenceToSequenceTransformer"])
+def test_a_test_target_that_is_too_long_is_refused_before_the_first_epoch(tmp_path: Path, network: str) -> None:
+    short, long = file_of(tmp_path, lines_of(PAIRS)), file_of(tmp_path, f"a\t{'A ' * 40}\n", "long.tsv")
+    task = TextToText(path=short, test_path=long)
+    config = NetworkConfig(network, {"hidden_size": 8})
+    with pytest.raises(GraphError, match="a target has 41 symbols"):
+        fit(task, config, task.make_data(TextDataOptions()), TrainingOptions(epochs=1), output=tmp_path / "run")
+    assert not [*tmp_path.glob("run/checkpoints*")]
+
+
 def test_records_of_a_data_frame_or_list_are_predicted_as_those_of_files(tmp_path: Path) -> None:
     task = TextToText(path=file_of(tmp_path, lines_of(PAIRS)))
     write_records(tmp_path / "again.csv", [*task.records_of(task.make_data(TextDataOptions()).forest)])

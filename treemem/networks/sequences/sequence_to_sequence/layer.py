@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -120,6 +120,10 @@ class SequenceToSequence(RecordedOptions, Encoder, nn.Module):
         self.encoder = None if encoder == "shared" else driving(named_memories(memory, memory_options))
         self.backward_encoder = driving([]) if encoder == "bidirectional" else None
         self.symbol = None if self.points else nn.Linear(hidden_size, len(vocabulary.leaves))
+
+    def check_batches(self, batches: Iterable[TokenBatch]) -> None:
+        for batch in batches:
+            checked_limits(batch, self.most_symbols, training=False)
 
     def forward(self, batch: TokenBatch, *, trace: bool = False) -> Seq2SeqOutput:
         """Return the logits of the target's symbols, given those before them; in evaluation also what it writes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -89,6 +89,10 @@ class SequenceToSequenceTransformer(RecordedOptions, Encoder, nn.Module):
         self.encoder_layers, self.encoder_norm = layers(nn.TransformerEncoderLayer), last_norm()
         self.decoder_layers, self.decoder_norm = layers(nn.TransformerDecoderLayer), last_norm()
         self.symbol = nn.Linear(hidden_size, len(vocabulary.leaves))
+
+    def check_batches(self, batches: Iterable[TokenBatch]) -> None:
+        for batch in batches:
+            checked_limits(batch, self.most_symbols, training=False)
 
     def forward(self, batch: TokenBatch, *, trace: bool = False) -> Seq2SeqOutput:
         """Return the logits of the target's symbols, given those before them; in evaluation also what it writes.
