@@ -292,3 +292,15 @@ def test_all_stop_once_every_position_has_halted() -> None:
     present = torch.arange(7) <= LENGTHS[:, None]
     present[2] = False
     assert torch.equal(trace["ponder"], 2 * present.double()), "one step, and a remainder of 1"
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_training_does_not_begin_if_an_example_is_longer_than_the_learned_positions(joint: bool) -> None:
+    batch = TreeBatch.from_forest(random_forest(1, 2, 7), VOCABULARY, trees_per_example=2)
+    encoder = encoder_of("Transformer", joint=joint)
+    encoder.check_batches([batch])
+    longest = encoder(batch).outputs.shape[1] + (not joint)  # with the vector that is read
+    encoder_of("Transformer", joint=joint, positions="learned", max_length=longest).check_batches([batch])
+    short = encoder_of("Transformer", joint=joint, positions="learned", max_length=longest - 1)
+    with pytest.raises(GraphError, match=f"max_length={longest - 1}"):
+        short.check_batches([batch])

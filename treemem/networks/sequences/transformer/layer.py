@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 
 from treemem.checked_options import Count, Layers
 from treemem.errors import GraphError, RecipeError
+from treemem.networks.sequence_encoder import SequenceBatch, pair_lengths
 from treemem.networks.sequences.attention_encoder import (
     AttentionEncoder,
     AttentionOptions,
@@ -92,6 +93,12 @@ class Transformer(AttentionEncoder):
     @property
     def longest_in_bucket(self) -> int | None:  # type: ignore[override]
         return None if self.positions is None else self.positions.num_embeddings - (self.marks is not None)
+
+    def check_batches(self, batches: Iterable[SequenceBatch]) -> None:
+        for batch in batches if self.positions is not None else ():
+            _, lengths = self.items(batch)
+            read = pair_lengths(lengths) if self.joint else lengths + (self.marks is not None)
+            self._positions(int(read.max()) if len(read) else 0)
 
     def run(self, vectors: torch.Tensor, padding: torch.Tensor | None, trace: bool) -> AttentionOutput:
         """Run all layers; see :meth:`AttentionEncoder.run`."""
