@@ -143,6 +143,14 @@ def test_the_overall_table_has_published_figures_beside_our_own() -> None:
     assert cells[-1] == ["Tree-LSTM", "5", "86.67 ± 1.00 (83.64 ± 1.23)", "50.00", "25.00", "33.33"]
 
 
+def test_the_overall_table_of_numbers_has_their_units_and_each_target() -> None:
+    metrics = {"rmse": 1.23456, "mae": 0.5, "r2": None, "rmse size": 2.0, "rmse depth": 0.469}
+    cells = cells_of(overall_table({"Tree-LSTM": [Score("all", 30, {**metrics, "r2": 0.75}, runs=2)]}))
+    assert cells[0] == ["network", "seeds (n)", "rmse", "mae", "r2", "rmse size", "rmse depth"]
+    assert cells[-1] == ["Tree-LSTM", "2", "1.235", "0.5", "0.75", "2", "0.469"]
+    assert "r2" not in cells_of(overall_table({"Tree-LSTM": [Score("all", 30, metrics)]}))[0]
+
+
 def test_the_figure_has_a_line_a_network_the_majority_class_and_the_published_figure(tmp_path: Path) -> None:
     figure = plot_accuracy(SCORES, tmp_path / "accuracy.png", PUBLISHED, title="Equation verification")
     (axes,) = figure.axes

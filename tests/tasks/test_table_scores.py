@@ -130,6 +130,22 @@ def test_the_table_of_a_run_has_the_means_of_each_class_and_the_confusion_of_all
     assert [*map(int, red[1][1:])] == np.sum([report["confusion"] for report in reports], 0)[2].tolist()
 
 
+def test_commands_print_all_metrics_of_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, recipe, run = tmp_path / "table.jsonl", tmp_path / "recipe.yaml", tmp_path / "run"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    recipe.write_text(
+        f"task: table_regression\ntask_options: {{path: '{file}', target: [size]}}\n"
+        "networks: {Tree-RNN: {network: TreeRNN, options: {hidden_size: 4}}}\ntraining: {epochs: 1, threads: 1}\n"
+    )
+    for command in (["train", str(recipe), "-o", str(run)], ["evaluate", str(run / "Tree-RNN")]):
+        assert main(command) == 0
+        printed = capsys.readouterr().out.splitlines()
+        rows_of_cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed]
+        head = rows_of_cells.index(["network", "seeds (n)", "rmse", "mae", "r2"])
+        rmse, mae, r2 = map(float, rows_of_cells[head + 2][2:])
+        assert rmse > mae > 0 > r2 > -1
+
+
 def test_a_chosen_threshold_travels_with_the_model_and_decides_answers_and_scores(trained: FitResult) -> None:
     model, (task, data) = trained.model, data_of("rare")
     threshold = model.threshold

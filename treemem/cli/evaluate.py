@@ -54,7 +54,7 @@ def _add_arguments(parser: CommandParser) -> None:
 
 def _run(options: Namespace) -> None:
     from treemem.checkpoint import load
-    from treemem.explore import accuracy_table
+    from treemem.explore import accuracy_table, overall_table
     from treemem.metrics.calibration import reliability
     from treemem.predict.file_prediction import check_labels
     from treemem.records import check_writable, write_text
@@ -93,6 +93,8 @@ def _run(options: Namespace) -> None:
         print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")
     if evaluation.report is not None:
         _print_report(name, evaluation.scores, evaluation.report)
+    elif "mae" in score.metrics:
+        print(f"\nall:\n\n{overall_table({name: evaluation.scores})}")
     if not options.reliability and options.json is None:
         return
     from treemem.task import ClassificationTask

@@ -149,10 +149,17 @@ def _tables(
     )
     by = f", by {task.group}" if has_groups else ""
     parts = [titled(f"Test: {monitor.metric}{unit}{by}{about}", table, format)]
-    if any(rows[-1].metrics.keys() & {"f1", "macro f1"} for rows in scores.values()):
+    known = {metric for rows in scores.values() for metric in rows[-1].metrics}
+    if known & {"f1", "macro f1", "mae"}:
         in_parentheses = any(figure.network in scores and figure.metric in OVERALL_METRICS for figure in published)
         about = ", published figures in parentheses" if in_parentheses else ""
-        parts.append(titled(f"Test, all: %{about}", overall_table(scores, published, format=format), format))
+        parts.append(
+            titled(
+                f"Test, all{'' if 'mae' in known else ': %'}{about}",
+                overall_table(scores, published, format=format),
+                format,
+            )
+        )
     return "\n\n".join(parts)
 
 

@@ -15,6 +15,8 @@ MAJORITY = "majority class"
 OVERALL_METRICS = (
     "accuracy", "precision", "recall", "f1", "macro f1", "balanced accuracy", "auc", "average precision",
 )  # fmt: skip
+_OF_NUMBERS = ("rmse", "mae", "r2")
+"""Metrics over all examples that are not in percent."""
 TableFormat = Literal["markdown", "latex"]
 SEEDS = "seeds (n)"
 INTERVAL = "95 % interval (Student's t over seeds)"
@@ -117,9 +119,10 @@ def overall_table(
     split: str = "test",
     format: TableFormat = "markdown",
 ) -> str:
-    """Return a table of accuracy, precision, recall, F1 and their like over all examples, in percent.
+    """Return a table of the metrics over all examples: accuracy, precision, recall, F1 and their like in percent.
 
-    A metric that no network has is left out.
+    Those of a regression are in the units of the target; R² is 1 for a perfect one. A metric that no network has is
+    left out.
 
     Args:
         scores: network to its scores by group; the last score is for all examples.
@@ -129,13 +132,18 @@ def overall_table(
     """
     figures = {(figure.network, figure.metric): figure for figure in published if figure.split == split}
     overall = [rows[-1].metrics for rows in scores.values()]
-    metrics = [name for name in OVERALL_METRICS if any(of_network.get(name) is not None for of_network in overall)]
+    of_targets = dict.fromkeys(name for of_network in overall for name in of_network if name.startswith("rmse "))
+    names = (*OVERALL_METRICS, *_OF_NUMBERS, *of_targets)
+    metrics = [name for name in names if any(of_network.get(name) is not None for of_network in overall)]
     rows = [["network", SEEDS, *metrics]]
     for network, (*_, score) in scores.items():
         cells = ["" if score.runs is None else str(score.runs)]
         for metric in metrics:
             figure = figures.get((network, metric))
-            cell = percent_of(score.metrics.get(metric), score.deviation if metric == "accuracy" else None)
+            value = score.metrics.get(metric)
+            cell = percent_of(value, score.deviation if metric == "accuracy" else None)
+            if metric not in OVERALL_METRICS:
+                cell = "" if value is None else f"{value:.4g}"
             cells.append(cell if figure is None else f"{cell} ({percent_of(figure.value, figure.deviation)})")
         rows.append([network, *cells])
     return formatted_table(rows, format)
