@@ -109,7 +109,9 @@ def test_what_is_recorded_is_not_run_again(
     caplog.set_level(logging.INFO)
     records = run(folder, tmp_path)
     assert records[0]["scores"].keys() == {"validation"}
-    assert "small.jsonl: 0 of 4 runs are recorded; 4 to run, first small/sum, whole/seed-1" in caplog.text
+    before, _, after = caplog.text.partition("small: 0 of 4 runs have a record; first come the data")
+    assert "small.jsonl: 0 of 4 runs are recorded; 4 to run, first small/sum, whole/seed-1" in after
+    assert "small.jsonl" not in before
     monkeypatch.setattr("treemem.runs.run.fit", lambda *_, **__: pytest.fail("this was done before"))
     monkeypatch.setattr(MoreX, "make_data", lambda *_, **__: pytest.fail("the data are kept"))
     assert run(folder, tmp_path) == records

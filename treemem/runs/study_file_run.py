@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from treemem.runs.study_file import Study
 from treemem.runs.study_records import add_records, read_study
 from treemem.task import Task
 from treemem.trees.forest import Forest
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,13 @@ def run_study_file(
     unknown = [name for name in places.files if name not in known]
     if unknown:
         raise RecipeError(f"no file is called {unknown[0]!r}; there are {', '.join(sorted(known)) or 'none'}")
+    asked = [run.name for run in planned if only is None or run.name in only]
+    if asked:
+        recorded = {record["run"] for record in read_study(results)}
+        _logger.info(
+            "%s: %d of %d runs have a record; first come the data, to see whether they are those of the records",
+            study.name, len(recorded.intersection(asked)), len(asked),
+        )  # fmt: skip
     sets = places.data_sets(study)
     further = {name: forest for name in study.files if (forest := sets.find(name)) is not None}
     records: list[dict[str, Any]] = []
