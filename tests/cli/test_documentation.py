@@ -62,7 +62,7 @@ def test_the_commands_of_the_page_on_clusters_are_commands() -> None:
         name, options = parse_words(shlex.split(command.replace("$SLURM_ARRAY_TASK_ID", "3"))[1:])
         names.add(name.name)
         assert options is not None
-    assert names == {"train", "reproduce", "merge"}
+    assert names == {"train", "reproduce", "merge", "queue"}
 
 
 def test_the_page_shows_every_command() -> None:
