@@ -169,16 +169,10 @@ def _class_tables(reports: Mapping[str, ClassReport], format: TableFormat) -> li
 
     tables = []
     for name, report in reports.items():
-        tables.append(
-            titled(f"Test, {name}: % by {report.rows()[0][0]}", formatted_table(report.rows(), format), format)
-        )
-        if confusion := report.confusion_rows():
-            tables.append(
-                titled(
-                    f"Test, {name}: examples by true and predicted class", formatted_table(confusion, format), format
-                )
-            )
-    return tables
+        by_class, confusion = report.rows(), report.confusion_rows()
+        tables.append((f"% by {by_class[0][0]}", name, by_class))
+        tables += [("examples by true and predicted class", name, confusion)] if confusion else []
+    return [titled(f"Test, {name}: {what}", formatted_table(rows, format), format) for what, name, rows in tables]
 
 
 def _plotted(task: Task, scores: dict[str, list[Score]], published: Sequence[PublishedFigure], output: Path) -> str:

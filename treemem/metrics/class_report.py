@@ -57,15 +57,12 @@ class ClassReport:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ClassReport:
         """Return the report of :meth:`as_record`."""
-        numbers = {
-            **dict.fromkeys(("precision", "recall", "f1", "auc", "average_precision"), np.float64),
-            "examples": np.int64,
-        }
-        confusion = record["confusion"]
-        return cls(
-            **{**record, **{name: np.array(record[name], number) for name, number in numbers.items()}}
-            | {"confusion": None if confusion is None else np.array(confusion, np.int64)}
-        )
+        fields = dict(record)
+        for name in ("precision", "recall", "f1", "auc", "average_precision"):
+            fields[name] = np.array(fields[name], np.float64)  # None becomes NaN
+        for name in ("examples", "confusion"):
+            fields[name] = None if fields[name] is None else np.array(fields[name], np.int64)
+        return cls(**fields)
 
     def rows(self) -> list[list[str]]:
         """Return the metrics of each class as the cells of a table; the first row is the head."""
