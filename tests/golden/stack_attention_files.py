@@ -18,7 +18,7 @@ from treemem.networks.sequences.stack_attention.sublayers import (
     StackSublayer,
     SuperpositionSublayer,
 )
-from treemem.nn import StackAttentionTransformer, TransformerLanguageModel
+from treemem.nn import SequenceToSequenceTransformer, StackAttentionTransformer, TransformerLanguageModel
 from treemem.trees.vocabulary import Vocabulary
 
 _MAPS = {
@@ -37,7 +37,18 @@ _LAYER = {
     "feedforward.linear1": "hidden_map",
     "feedforward.linear2": "output_map",
 }
+_DECODER_LAYER = {
+    **{theirs: ours for theirs, ours in _LAYER.items() if ours.startswith("stack.")},
+    "stack_norm": "norm1",
+    "cross_norm": "norm2",
+    "cross_attention": "multihead_attn",
+    "cross_attention.out_proj": "multihead_attn.out_proj",
+    "feedforward_norm": "norm3",
+    "feedforward.linear1": "linear1",
+    "feedforward.linear2": "linear2",
+}
 _STANDARD = ("self_attn", "self_attn.out_proj", "linear1", "linear2", "norm1", "norm2")
+_STANDARD_DECODER = (*_STANDARD, "multihead_attn", "multihead_attn.out_proj", "norm3")
 
 
 def _sublayer(arrays: Arrays, action: str, value: str) -> StackSublayer:
@@ -117,8 +128,48 @@ def check_language_model(arrays: Arrays) -> None:
         same(gradient, arrays[f"grad.{theirs}"], f"gradient of {name}")
 
 
+def check_translation(arrays: Arrays) -> None:
+    """An encoder and a decoder. Their inputs are scaled, and their embeddings make the logits; ours are two tables."""
+    embeddings = torch.from_numpy(arrays["param.embeddings"])
+    count, size = embeddings.shape
+    end, between = arrays["logits"].shape[2] - 1, int(arrays["target"][0, 0])
+    leaves = [{end: "</s>", between: "|||"}.get(number, str(number)) for number in range(count)]
+    feedforward_size = len(arrays["param.encoder.layer0.linear1.bias"])
+    network = SequenceToSequenceTransformer(
+        size, Vocabulary(leaves, []), layers=str(arrays["layers"]), num_heads=int(arrays["heads"]),
+        feedforward_size=feedforward_size, norm_first=True,
+    ).double()  # fmt: skip
+    names = {"embeddings": "embedding.weight"}
+    for side, of_stack, of_standard in (("encoder", _LAYER, _STANDARD), ("decoder", _DECODER_LAYER, _STANDARD_DECODER)):
+        names[f"{side}.final_norm"] = f"{side}_norm"
+        for number in range(len(network.get_submodule(f"{side}_layers"))):  # type: ignore[arg-type]
+            theirs, own = f"{side}.layer{number}", f"{side}_layers.{number}"
+            names |= {f"{theirs}.{name}": f"{own}.{ours}" for name, ours in of_stack.items()}
+            names |= {f"{theirs}.{name}": f"{own}.{name}" for name in of_standard}
+    ours = load(network, arrays, names)
+    with torch.no_grad():
+        network.embedding.weight.copy_(size**0.5 * embeddings)
+        network.symbol.weight.copy_(embeddings)
+        network.symbol.bias.zero_()
+    is_padding = torch.from_numpy(arrays["source_mask"] == 0)
+    source = network._encoded(torch.from_numpy(arrays["source"]), is_padding)
+    same(source.outputs[~is_padding], arrays["encoder_output"][arrays["source_mask"] == 1], "outputs of the encoder")
+    outputs, _ = network._decoded(torch.from_numpy(arrays["target"]), source)
+    logits = network.symbol(outputs)[..., : end + 1]
+    present = arrays["target_mask"] == 1
+    same(logits[torch.from_numpy(present)], arrays["logits"][present], "logits")
+    (logits * torch.from_numpy(arrays["loss_weight"])).sum().backward()
+    gradients = {theirs: network.get_parameter(name).grad for theirs, name in ours.items()}
+    gradients["embeddings"] = size**0.5 * network.embedding.weight.grad + network.symbol.weight.grad  # type: ignore[operator]
+    for theirs, gradient in gradients.items():
+        same(gradient, arrays[f"grad.{theirs}"], f"gradient of {theirs}")
+
+
 CHECKS: dict[str, Callable[[Arrays], Any]] = {
     f"stack_{stack}{sort}.npz": check
     for stack in ("superposition", "nondeterministic")
     for sort, check in (("", check_stack), ("_layer", check_layer), ("_lm", check_language_model))
-} | {"stack_superposition_lm_tied.npz": check_language_model}
+} | {
+    "stack_superposition_lm_tied.npz": check_language_model,
+    "stack_superposition_translation.npz": check_translation,
+}

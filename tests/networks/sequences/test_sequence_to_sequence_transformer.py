@@ -17,7 +17,8 @@ from treemem.trees.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary(["</s>", "|||", "a", "b", "c"], [])
 PAIRS = [([2, 3, 4, 2], [2, 4]), ([3], [3, 2, 4]), ([4, 4], [4])]
-FORMS = pytest.mark.parametrize("norm_first", [False, True])
+STACKED = {"norm_first": True, "layers": "superposition-3.nondeterministic-1-2-3"}
+FORMS = pytest.mark.parametrize("options", [{}, {"norm_first": True}, STACKED], ids=str)
 
 
 def network_of(**options: Any) -> SequenceToSequenceTransformer:
@@ -32,7 +33,7 @@ def batch_of(*pairs: tuple[list[int], list[int]]) -> TokenBatch:
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")  # of torch's, where layers normalise first
-@FORMS
+@pytest.mark.parametrize("norm_first", [False, True])
 def test_logits_are_those_of_torchs_transformer(norm_first: bool) -> None:
     network = network_of(norm_first=norm_first)
     own = nn.Transformer(8, 2, 2, 2, 12, 0.0, batch_first=True, norm_first=norm_first).double()
@@ -51,8 +52,8 @@ def test_logits_are_those_of_torchs_transformer(norm_first: bool) -> None:
 
 
 @FORMS
-def test_an_example_gets_what_it_gets_alone(norm_first: bool) -> None:
-    network = network_of(norm_first=norm_first)
+def test_an_example_gets_what_it_gets_alone(options: dict[str, Any]) -> None:
+    network = network_of(**options)
     together = network(batch_of(*PAIRS))
     for row, pair in enumerate(PAIRS):
         alone = network(batch_of(pair))
@@ -64,20 +65,20 @@ def test_an_example_gets_what_it_gets_alone(norm_first: bool) -> None:
 
 
 @FORMS
-def test_what_is_written_step_by_step_is_the_most_probable_in_whole_targets(norm_first: bool) -> None:
-    network = network_of(norm_first=norm_first, most_symbols=9).eval()
+def test_what_is_written_step_by_step_is_the_most_probable_in_whole_targets(options: dict[str, Any]) -> None:
+    network = network_of(**options, most_symbols=9).eval()
     (written,) = network(batch_of(([2, 3, 3], []))).decoded
     assert written
     said = network(batch_of(([2, 3, 3], written[:8]))).outputs[0].argmax(1).tolist()
     assert said[: len(written)] == written
     assert len(written) == 9 or said[len(written)] == 0
-    wide = network_of(norm_first=norm_first, most_symbols=9, beam_size=2).eval()
+    wide = network_of(**options, most_symbols=9, beam_size=2).eval()
     assert len(wide(batch_of(*PAIRS)).decoded) == 3
 
 
 @FORMS
-def test_a_step_has_the_logits_of_whole_targets_at_its_place(norm_first: bool) -> None:
-    network, batch = network_of(norm_first=norm_first).eval(), batch_of(*PAIRS)
+def test_a_step_has_the_logits_of_whole_targets_at_its_place(options: dict[str, Any]) -> None:
+    network, batch = network_of(**options).eval(), batch_of(*PAIRS)
     assert batch.target is not None
     expected, source = network(batch).outputs, network._read(batch)
     state = _Decoding((source.outputs.new_empty(3, 0, 8),) * 2, source)
@@ -86,12 +87,15 @@ def test_a_step_has_the_logits_of_whole_targets_at_its_place(norm_first: bool) -
         torch.testing.assert_close(logits, expected[:, place])
 
 
-def test_all_weights_learn_and_dropout_is_of_training_alone() -> None:
-    network = network_of(dropout=0.5)
+@FORMS
+def test_all_weights_learn_and_dropout_is_of_training_alone(options: dict[str, Any]) -> None:
+    network = network_of(dropout=0.5, **options)
     assert not torch.equal(network(batch_of(*PAIRS)).outputs, network(batch_of(*PAIRS)).outputs)
     network(batch_of(*PAIRS)).outputs.square().sum().backward()
     assert [name for name, weight in network.named_parameters() if weight.grad is None] == []
-    torch.testing.assert_close(network.eval()(batch_of(*PAIRS)).outputs, network_of().eval()(batch_of(*PAIRS)).outputs)
+    torch.testing.assert_close(
+        network.eval()(batch_of(*PAIRS)).outputs, network_of(**options).eval()(batch_of(*PAIRS)).outputs
+    )
 
 
 def test_a_trace_has_what_each_written_symbol_attends_to_in_the_source() -> None:
@@ -115,6 +119,12 @@ def test_wrong_options_and_batches_are_refused() -> None:
         SequenceToSequenceTransformer(8, Vocabulary(["a"], []))
     with pytest.raises(RecipeError, match="feedforward_size"):
         SequenceToSequenceTransformer(8, VOCABULARY, feedforward_size=0)
+    with pytest.raises(RecipeError, match="layers='2.superposition-3' normalise first; add norm_first: true"):
+        network_of(layers="2.superposition-3")
+    with pytest.raises(RecipeError, match="says how many layers there are; leave out num_layers"):
+        network_of(**STACKED, num_layers=3)
+    with pytest.raises(RecipeError, match="the part '0'"):
+        network_of(norm_first=True, layers="superposition-3.0")
     for batch, problem in (
         (TokenBatch.from_sequences([[2]]), "training needs a target"),
         (batch_of(([], [2])), "an example has an empty source"),

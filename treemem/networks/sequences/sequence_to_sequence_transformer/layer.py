@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,8 @@ from treemem.networks.recorded_options import RecordedOptions
 from treemem.networks.sequences.attention_encoder import sinusoids
 from treemem.networks.sequences.sequence_to_sequence.beam_search import beam_search
 from treemem.networks.sequences.sequence_to_sequence.layer import Seq2SeqOutput, checked_limits, end_and_between
+from treemem.networks.sequences.stack_attention.named_layers import named_layers
+from treemem.networks.sequences.stack_attention.sublayers import StackDecoderLayer, StackLayer, StackSublayer
 from treemem.trees.vocabulary import Vocabulary
 
 
@@ -38,6 +41,10 @@ class SequenceToSequenceTransformer(RecordedOptions, Encoder, nn.Module):
         hidden_size: width of the vectors.
         vocabulary: its leaves are the symbols, including ``</s>`` and ``|||``.
         num_layers: layers of the encoder, and of the decoder.
+        layers: the layers in order, in the place of ``num_layers``, as in
+            :class:`~treemem.nn.StackAttentionTransformer`: in ``"2.superposition-32.2"``, the third layer of each side
+            has a stack in the place of self-attention (DuSell & Chiang 2024). A stack reads from left to right, on both
+            sides. Needs ``norm_first=True``.
         num_heads: heads of attention; divides ``hidden_size``.
         feedforward_size: width of the hidden layer of the feed-forward networks; None: ``4 * hidden_size``.
         dropout: dropout probability, as in torch's layers.
@@ -47,7 +54,8 @@ class SequenceToSequenceTransformer(RecordedOptions, Encoder, nn.Module):
         most_symbols: the most symbols of a target, its end included; None: twice the length of the source plus ten.
 
     Raises:
-        RecipeError: an option out of its range, or a vocabulary without the two symbols.
+        RecipeError: an option out of its range, options that contradict each other, a layer that does not exist, or a
+            vocabulary without the two symbols.
 
     Example:
         >>> from treemem.data.token_batch import TokenBatch
@@ -63,6 +71,7 @@ class SequenceToSequenceTransformer(RecordedOptions, Encoder, nn.Module):
         vocabulary: Vocabulary,
         *,
         num_layers: Layers = 2,
+        layers: str | None = None,
         num_heads: Count = 8,
         feedforward_size: int | None = None,
         dropout: Probability = 0.0,
@@ -73,21 +82,31 @@ class SequenceToSequenceTransformer(RecordedOptions, Encoder, nn.Module):
         super().__init__()
         if hidden_size % num_heads:
             raise RecipeError(f"num_heads={num_heads} does not divide hidden_size={hidden_size}")
+        if layers is not None and not norm_first:
+            raise RecipeError(f"layers={layers!r:.100} normalise first; add norm_first: true")
+        if layers is not None and num_layers != 2:
+            raise RecipeError(f"layers={layers!r:.100} says how many layers there are; leave out num_layers")
         self.end, self.between = end_and_between(vocabulary)
         self.hidden_size, self.vocabulary = hidden_size, vocabulary
         self.dropout, self.beam_size, self.most_symbols = dropout, beam_size, most_symbols
         inner = 4 * hidden_size if feedforward_size is None else checked_count("feedforward_size", feedforward_size)
         sizes = hidden_size, num_heads, inner, dropout
 
-        def layers(kind: type[nn.Module]) -> nn.ModuleList:
-            return nn.ModuleList(kind(*sizes, batch_first=True, norm_first=norm_first) for _ in range(num_layers))
+        def made(kind: type[nn.Module], with_stack: Callable[[StackSublayer], nn.Module]) -> nn.ModuleList:
+            standard = partial(kind, *sizes, batch_first=True, norm_first=norm_first)
+            if layers is None:
+                return nn.ModuleList(standard() for _ in range(num_layers))
+            return nn.ModuleList(named_layers(layers, hidden_size, standard, with_stack))
 
         def last_norm() -> nn.Module:
             return nn.LayerNorm(hidden_size) if norm_first else nn.Identity()
 
         self.embedding = nn.Embedding(len(vocabulary.leaves), hidden_size)
-        self.encoder_layers, self.encoder_norm = layers(nn.TransformerEncoderLayer), last_norm()
-        self.decoder_layers, self.decoder_norm = layers(nn.TransformerDecoderLayer), last_norm()
+        self.encoder_layers = made(
+            nn.TransformerEncoderLayer, lambda stack: StackLayer(stack, hidden_size, inner, dropout)
+        )
+        self.decoder_layers = made(nn.TransformerDecoderLayer, lambda stack: StackDecoderLayer(stack, *sizes))
+        self.encoder_norm, self.decoder_norm = last_norm(), last_norm()
         self.symbol = nn.Linear(hidden_size, len(vocabulary.leaves))
 
     def check_batches(self, batches: Iterable[TokenBatch]) -> None:
@@ -126,8 +145,11 @@ class SequenceToSequenceTransformer(RecordedOptions, Encoder, nn.Module):
         """Return the encoder's outputs over the sources and their ends."""
         lengths = to_device(batch.lengths, self.embedding.weight.device)
         token = functional.pad(to_device(batch.token, lengths.device), (0, 1), value=self.end)
-        values = self._embedded(token.scatter(1, lengths[:, None], self.end), 0)
-        is_padding = ~within(lengths + 1, token.shape[1])
+        return self._encoded(token.scatter(1, lengths[:, None], self.end), ~within(lengths + 1, token.shape[1]))
+
+    def _encoded(self, symbols: torch.Tensor, is_padding: torch.Tensor) -> _Source:
+        """Return the encoder's outputs."""
+        values = self._embedded(symbols, 0)
         for layer in self.encoder_layers:
             values = layer(values, src_key_padding_mask=is_padding)
         return _Source(self.encoder_norm(values), is_padding)
@@ -236,6 +258,8 @@ def run_layer(
     """
 
     def of_target(values: torch.Tensor) -> torch.Tensor:
+        if isinstance(layer, StackDecoderLayer):
+            return layer.dropout1(layer.stack(values)[:, -count:])
         attended, _ = layer.self_attn(values[:, -count:], values, values, attn_mask=later, need_weights=False)
         return layer.dropout1(attended)
 

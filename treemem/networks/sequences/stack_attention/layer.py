@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch.nn import functional
 from typing_extensions import Unpack
 
 from treemem.checked_options import checked_flag
-from treemem.errors import RecipeError
 from treemem.networks.sequences.attention_encoder import (
     AttentionEncoder,
     AttentionOptions,
@@ -19,18 +17,11 @@ from treemem.networks.sequences.attention_encoder import (
     attention_weights,
     sinusoids,
 )
-from treemem.networks.sequences.stack_attention.sublayers import (
-    NondeterministicSublayer,
-    StackLayer,
-    StackSublayer,
-    SuperpositionSublayer,
-)
+from treemem.networks.sequences.stack_attention.named_layers import named_layers
+from treemem.networks.sequences.stack_attention.sublayers import StackLayer, StackSublayer, SuperpositionSublayer
 from treemem.trees.vocabulary import Vocabulary
 
 _ACTIONS = ("push", "pop", "no_op")
-_STANDARD = re.compile(r"[0-9]{1,3}\Z")
-_SUPERPOSITION = re.compile(r"superposition-([1-9][0-9]{0,4})\Z")
-_NONDETERMINISTIC = re.compile(r"nondeterministic-([1-9][0-9]?)-([1-9][0-9]?)-([1-9][0-9]{0,4})\Z")
 
 
 class StackAttentionTransformer(AttentionEncoder, without=("embedding_size", "norm_first")):
@@ -85,21 +76,11 @@ class StackAttentionTransformer(AttentionEncoder, without=("embedding_size", "no
         options["norm_first"] = True
         super().__init__(hidden_size, vocabulary, **options)
         self.causal = checked_flag("causal", causal)
-        self.layers = torch.nn.ModuleList(self._made(layers))
+        self.layers = torch.nn.ModuleList(named_layers(layers, hidden_size, self.new_layer, self._new_stack_layer))
         self.last_norm = self.new_last_norm()
 
-    def _made(self, layers: str | int) -> Iterator[torch.nn.Module]:
-        for part in str(layers).split("."):
-            if _STANDARD.match(part):
-                yield from (self.new_layer() for _ in range(int(part)))
-                continue
-            stack = _stack(part, self.hidden_size)
-            if stack is None:
-                raise RecipeError(
-                    f"layers={layers!r:.100} has the part {part!r:.60}; a part is a number of standard layers, "
-                    "superposition-WIDTH, or nondeterministic-STATES-SYMBOLS-WIDTH, as in '2.superposition-32.2'"
-                )
-            yield StackLayer(stack, self.hidden_size, self.feedforward_size, self.dropout)
+    def _new_stack_layer(self, stack: StackSublayer) -> StackLayer:
+        return StackLayer(stack, self.hidden_size, self.feedforward_size, self.dropout)
 
     @property
     def num_superpositions(self) -> int:
@@ -124,9 +105,7 @@ class StackAttentionTransformer(AttentionEncoder, without=("embedding_size", "no
             if isinstance(layer, StackLayer):
                 if trace and isinstance(layer.stack, SuperpositionSublayer):
                     actions.append(layer.stack.weights(layer.stack_norm(values)).detach().transpose(1, 2))
-                values = layer(values)
-                continue
-            if trace:
+            elif trace:
                 attention.append(attention_weights(layer, values, absent, later))  # type: ignore[arg-type]
             values = layer(values, src_mask=later, src_key_padding_mask=absent, is_causal=self.causal)
         return AttentionOutput(self.last_norm(values), self._traced(vectors, attention, actions) if trace else {})
@@ -144,12 +123,3 @@ class StackAttentionTransformer(AttentionEncoder, without=("embedding_size", "no
             of_actions = torch.stack(actions, 1)
         by_name = zip(_ACTIONS, of_actions.unbind(2), strict=True) if self.num_superpositions else ()
         return {"attention": of_attention, **dict(by_name)}
-
-
-def _stack(part: str, hidden_size: int) -> StackSublayer | None:
-    """Return the stack that a part of ``layers`` names; None if it names none."""
-    if match := _SUPERPOSITION.match(part):
-        return SuperpositionSublayer(hidden_size, int(match[1]))
-    if match := _NONDETERMINISTIC.match(part):
-        return NondeterministicSublayer(hidden_size, *(int(number) for number in match.groups()))
-    return None

@@ -149,15 +149,42 @@ class StackLayer(Resettable):
         self._draw_maps()
 
     def _draw_maps(self) -> None:
-        for linear, gain in ((self.hidden_map, 2**0.5), (self.output_map, 1.0)):
-            torch.nn.init.xavier_uniform_(linear.weight, gain)
-            torch.nn.init.zeros_(linear.bias)
+        _draw_feedforward(self.hidden_map, self.output_map)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the outputs, ``[sequences, longest, hidden_size]``, of inputs of this shape."""
+    def forward(self, inputs: torch.Tensor, **masks: object) -> torch.Tensor:
+        """Return the outputs, ``[sequences, longest, hidden_size]``, of inputs of this shape.
+
+        ``masks`` are those of :class:`torch.nn.TransformerEncoderLayer`. A stack needs none: it looks back only, and
+        padding comes last.
+        """
         after = inputs + self._dropped(self.stack(self.stack_norm(inputs)))
         hidden = self._dropped(torch.relu(self.hidden_map(self.feedforward_norm(after))))
         return after + self._dropped(self.output_map(hidden))
 
     def _dropped(self, values: torch.Tensor) -> torch.Tensor:
         return functional.dropout(values, self.dropout, self.training)
+
+
+class StackDecoderLayer(torch.nn.TransformerDecoderLayer):
+    """A layer of a Transformer's decoder with a stack in the place of self-attention.
+
+    It normalises first: ``x <- x + drop(stack(LN(x)))``, then attention to the source, then the feed-forward network.
+
+    Args:
+        stack: the sublayer.
+        hidden_size, num_heads, feedforward_size, dropout: as in torch's layer.
+    """
+
+    def __init__(
+        self, stack: StackSublayer, hidden_size: int, num_heads: int, feedforward_size: int, dropout: float
+    ) -> None:
+        super().__init__(hidden_size, num_heads, feedforward_size, dropout, batch_first=True, norm_first=True)
+        del self.self_attn
+        self.stack = stack
+        _draw_feedforward(self.linear1, self.linear2)
+
+
+def _draw_feedforward(hidden_map: torch.nn.Linear, output_map: torch.nn.Linear) -> None:
+    for linear, gain in ((hidden_map, 2**0.5), (output_map, 1.0)):
+        torch.nn.init.xavier_uniform_(linear.weight, gain)
+        torch.nn.init.zeros_(linear.bias)
