@@ -119,7 +119,7 @@ def test_wrong_options_and_batches_are_refused() -> None:
         SequenceToSequenceTransformer(8, Vocabulary(["a"], []))
     with pytest.raises(RecipeError, match="feedforward_size"):
         SequenceToSequenceTransformer(8, VOCABULARY, feedforward_size=0)
-    with pytest.raises(RecipeError, match="layers='2.superposition-3' normalise first; add norm_first: true"):
+    with pytest.raises(RecipeError, match="normalise first; add norm_first: true"):
         network_of(layers="2.superposition-3")
     with pytest.raises(RecipeError, match="says how many layers there are; leave out num_layers"):
         network_of(**STACKED, num_layers=3)
