@@ -65,6 +65,8 @@ KERNELS = {
     "BT-GRC, OneSoft": 4575,
     "RRNet": 3130,
     "Recursion in Recursion": 505,
+    "RIR-GRC": 228,
+    "BBT-GRC": 68,
     "language model, ON-LSTM": 292,
     "Stack-attention Transformer": 282,
 }

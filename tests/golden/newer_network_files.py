@@ -16,6 +16,7 @@ from golden.stack_tree_networks import Arrays
 from numpy.typing import NDArray
 
 from treemem.engines.sequence_engine import SequenceEngine
+from treemem.networks.parsers.recursion_in_recursion.chains import chain_encodings
 from treemem.networks.parsers.recursion_in_recursion.equations import (
     Alignment,
     chunks_of,
@@ -24,7 +25,7 @@ from treemem.networks.parsers.recursion_in_recursion.equations import (
 )
 from treemem.networks.parsers.recursion_in_recursion.run import recursion_in_recursion
 from treemem.networks.parsers.recursion_in_recursion.state_space import BidirectionalStateSpace
-from treemem.nn import RecursionInRecursion
+from treemem.nn import RecursionInRecursion, RecursionInRecursionGRC
 
 ENGINES: tuple[SequenceEngine, ...] = ("naive", "fused")
 _CHANNELS = {
@@ -35,6 +36,7 @@ _CHANNELS = {
     "layer.kernel.C": "read_out",
     "layer.kernel.inv_dt": "log_step",
 }
+_CELL = {1: "hidden_map", 2: "gate_map"}
 _NAMES = {
     "initial_transform": "leaves.map",
     "NT": "leaves.norm",
@@ -45,6 +47,9 @@ _NAMES = {
     "decision_module.2": "score.score_map",
     "RNN.GLU.0": "state_space.map",
     **{f"RNN.S4DBlock.{theirs}": f"state_space.{ours}" for theirs, ours in _CHANNELS.items()},
+    "word_linear": "leaves.map",
+    **{f"{cell}.wcell{part}": f"cell.{ours}" for cell in ("GRC.fcell", "tree_cell") for part, ours in _CELL.items()},
+    **{f"{cell}.NT": "cell.norm" for cell in ("GRC.fcell", "tree_cell")},
 }
 
 
@@ -97,7 +102,9 @@ def check_recursion(arrays: Arrays, *, aligned: str = "none", alone: bool = Fals
                 same(found.encoding, arrays["global_state_alone"], f"global_state_alone ({engine})")
 
 
-def _leaves(layer: RecursionInRecursion, inputs: torch.Tensor, arrays: Arrays) -> torch.Tensor:
+def _leaves(
+    layer: RecursionInRecursion | RecursionInRecursionGRC, inputs: torch.Tensor, arrays: Arrays
+) -> torch.Tensor:
     present = torch.from_numpy(arrays["mask"]).bool()[:, :, None]
     values = inputs
     if layer.state_space is not None:
@@ -211,6 +218,29 @@ def check_state_space(arrays: Arrays) -> None:
         check_gradients(arrays, layer, ours, inputs, "state space", 1e-10)
 
 
+def check_chains(arrays: Arrays, **options: Any) -> None:
+    """Encodings and gradients of all engines, cut as in the batch, of chunks that are read from left to right."""
+    layer = RecursionInRecursionGRC(int(arrays["width"]), VOCABULARY, **options).double()
+    ours = load(layer, arrays, _NAMES)
+    lengths = torch.from_numpy(arrays["lengths"])
+    for engine in ENGINES:
+        inputs = torch.from_numpy(arrays["input"]).clone().requires_grad_()
+        layer.zero_grad()
+        leaves = _leaves(layer, inputs, arrays)
+        found = [
+            chain_encodings(
+                leaves, lengths, layer.cell.weights(), layer.chunk_size,
+                from_zero=layer.from_zero, engine=engine, places=places,
+            )
+            for places in (torch.full_like(lengths, leaves.shape[1]), None)
+        ]  # fmt: skip
+        same(found[0], arrays["global_state"], f"global_state ({engine})")
+        if "global_state_alone" in arrays:
+            same(found[1], arrays["global_state_alone"], f"global_state_alone ({engine})")
+        (found[0] * torch.from_numpy(arrays["loss_weight"])).sum().backward()
+        check_gradients(arrays, layer, ours, inputs, engine, 1e-10)
+
+
 CHECKS: dict[str, Callable[[Arrays], Any]] = {
     "rir_whole.npz": partial(check_recursion, alone=True, whole=True),
     "rir_dividing.npz": partial(check_recursion, alone=True),
@@ -221,6 +251,8 @@ CHECKS: dict[str, Callable[[Arrays], Any]] = {
     "rir_train.npz": partial(check_recursion, aligned="score"),
     "rir_s4d.npz": partial(check_recursion, aligned="score"),
     "rir_s4d_train.npz": partial(check_recursion, aligned="score"),
+    "rir_grc.npz": partial(check_chains, chunk_size=4),
+    "bbt_grc.npz": partial(check_chains, chunk_size=2, from_zero=False, state_space=False),
     "s4d_layer.npz": check_state_space,
     **stack_attention_files.CHECKS,
 }

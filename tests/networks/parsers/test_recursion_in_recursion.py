@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from engine_parity import assert_same
 from sequence_networks import SIZE, made, padded_inputs, results
 from tree_strategies import VOCABULARY
 
-from treemem import Forest, RecipeError, TreeBatch
+from treemem import Forest, GraphError, RecipeError, TreeBatch
+from treemem.networks.gated_cell.equations import gated_cell
 from treemem.networks.parsers.recursion_in_recursion.equations import Chunk, chunks_of, next_places, slots_after
 from treemem.networks.parsers.recursion_in_recursion.state_space import kernel
-from treemem.nn import EfficientBeamTreeGRC, RecursionInRecursion
+from treemem.nn import EfficientBeamTreeGRC, RecursionInRecursion, RecursionInRecursionGRC
 
 ALIGNMENTS = ("score", "random", "none")
 LENGTHS = (0, 1, 2, 3, 4, 5, 7, 9, 11, 26)
@@ -93,6 +95,73 @@ def test_trees_keep_chunks_together() -> None:
     assert str(tree) == "(X (X (X x y) (X x y)) (X (X x y) (X x y)))"
 
 
+def reading(**options: Any) -> Any:
+    return made("RecursionInRecursionGRC", **{"chunk_size": 3, **options}).eval()
+
+
+CHAINS = pytest.mark.parametrize(
+    "options", [{}, {"from_zero": False}, {"chunk_size": 2, "from_zero": False, "state_space": False}], ids=str
+)
+
+
+@CHAINS
+def test_engines_that_read_chunks_agree_on_every_output_and_gradient(options: dict[str, Any]) -> None:
+    for lengths in (LENGTHS, (1, 0), (0,), ()):
+        found = [results(reading(**options).train(), lengths, engine) for engine in ("naive", "fused")]
+        assert_same(*found, f"{options}, {lengths}")
+
+
+@CHAINS
+def test_a_sequence_whose_chunks_are_read_is_encoded_as_if_alone(options: dict[str, Any]) -> None:
+    own, inputs = reading(**options), padded_inputs(LENGTHS, SIZE)
+    together = own.read(inputs, torch.tensor(LENGTHS), trace=True)
+    for row, length in enumerate(LENGTHS):
+        alone = own.read(inputs[row : row + 1, :length], torch.tensor([length]), trace=True)
+        torch.testing.assert_close(together.encoding[row], alone.encoding[0], rtol=0, atol=1e-12)
+        assert together.trace["joined"][row, :length].tolist() == alone.trace["joined"][0].tolist()
+
+
+def test_chunks_of_two_without_the_zero_vector_are_the_search_with_one_beam() -> None:
+    own, searching = reading(chunk_size=2, from_zero=False), network(chunk_size=2, beam_size=1, alignment="none")
+    searching.load_state_dict(own.state_dict(), strict=False)
+    inputs = padded_inputs(LENGTHS, SIZE)
+    found, expected = (layer.read(inputs, torch.tensor(LENGTHS), trace=True) for layer in (own, searching))
+    torch.testing.assert_close(found.encoding, expected.encoding, rtol=0, atol=1e-12)
+    assert torch.equal(found.trace["joined"], expected.trace["joined"])
+
+
+def test_a_chunk_that_begins_with_the_zero_vector_passes_its_first_position_through_the_cell() -> None:
+    own = reading(chunk_size=2, state_space=False)
+    cell = lambda left, right: gated_cell(left[None], right[None], own.cell.weights())[0]  # noqa: E731
+    inputs = padded_inputs((1, 3), SIZE, longer=0)
+    encoding = own.read(inputs, torch.tensor([1, 3])).encoding
+    x, y, z = own.leaves(inputs[1])
+    zero = torch.zeros_like(x)
+    pair, last = cell(cell(zero, x), y), cell(zero, z)
+    torch.testing.assert_close(encoding[0], own.leaves(inputs[0, 0]), rtol=0, atol=1e-12)
+    torch.testing.assert_close(encoding[1], cell(cell(zero, pair), last), rtol=0, atol=1e-12)
+
+
+def test_dropout_of_the_cell_is_of_training_alone() -> None:
+    own, plain = reading(dropout=0.5), reading()
+    inputs, lengths = padded_inputs((9, 6), SIZE), torch.tensor([9, 6])
+    for engine in ("naive", "fused"):
+        own.engine = engine
+        assert torch.equal(own.eval().read(inputs, lengths).encoding, own.read(inputs, lengths).encoding)
+        torch.testing.assert_close(own.read(inputs, lengths).encoding, plain.read(inputs, lengths).encoding)
+        assert not torch.equal(own.train().read(inputs, lengths).encoding, own.read(inputs, lengths).encoding)
+
+
+def test_trees_of_chunks_that_are_read_branch_to_the_left() -> None:
+    batch = TreeBatch.from_forest(Forest.from_trees(["(f x (f y (f x (f y x))))"]), VOCABULARY)
+    (tree,) = RecursionInRecursionGRC(8, VOCABULARY, chunk_size=3, form="leaves").induced_trees(batch)
+    assert str(tree) == "(X (X (X x y) x) (X y x))"
+    broken = RecursionInRecursionGRC(8, VOCABULARY, form="leaves")
+    torch.nn.init.constant_(broken.cell.norm.weight, torch.inf)
+    with pytest.raises(GraphError, match="is not a number"):
+        broken.induced_trees(batch)
+
+
 def test_the_kernel_is_that_of_the_recurrence() -> None:
     """An impulse through the discretised state space of each channel, step by step."""
     layer = network().state_space
@@ -131,3 +200,6 @@ def test_what_is_read_from_the_end_has_gradients_only_if_it_is_asked_for() -> No
 def test_wrong_options_are_refused_by_their_name(options: dict[str, Any], named: str) -> None:
     with pytest.raises(RecipeError, match=named):
         RecursionInRecursion(8, VOCABULARY, **options)
+    if options.keys() <= inspect.signature(RecursionInRecursionGRC).parameters.keys():
+        with pytest.raises(RecipeError, match=named):
+            RecursionInRecursionGRC(8, VOCABULARY, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from treemem.device_copy import to_device
 from treemem.engines.choices import Noise, highest
+from treemem.networks.gated_cell.equations import GatedCellWeights, gated_cell
 from treemem.networks.parsers.beam_tree.equations import Beam, BeamTreeWeights, naive_beams
 
 _SMALLEST = 1e-20  # what is added to probabilities before a draw, as in the authors' code
@@ -91,6 +92,46 @@ def chunks_of(positions: int, places: int, chunk_size: int) -> list[Chunk]:
 def next_places(places: int, chunk_size: int) -> int:
     """Return how many places the next level has."""
     return -(-places // chunk_size) if is_cut(places, chunk_size) else 1
+
+
+def levels_of(positions: int, places: int, chunk_size: int) -> Iterator[list[Chunk]]:
+    """Return the chunks of each level, until one position is left.
+
+    Args:
+        positions, places: of the first level.
+        chunk_size: see :func:`chunks_of`.
+    """
+    while places > 1:
+        chunks = chunks_of(positions, places, chunk_size)
+        yield chunks
+        positions, places = len(chunks), next_places(places, chunk_size)
+
+
+def naive_chains(
+    leaves: torch.Tensor, weights: GatedCellWeights, chunk_size: int, *, from_zero: bool, dropout: float, places: int
+) -> torch.Tensor:
+    """Return the root of one sequence, ``[hidden_size]``, whose chunks the cell reads from left to right.
+
+    Args:
+        leaves: ``[tokens, hidden_size]``, at least one.
+        weights: of the cell, for all levels.
+        chunk_size: positions of a chunk.
+        from_zero: whether a chunk begins with the zero vector: its first position passes through the cell, too.
+        dropout: of the hidden layer of the cell.
+        places: of the first level.
+    """
+    positions = list(leaves)
+    for chunks in levels_of(len(leaves), places, chunk_size):
+        roots = []
+        for chunk in chunks:
+            first, *others = positions[chunk.begin : chunk.begin + chunk.length]
+            state, others = (torch.zeros_like(first), [first, *others]) if from_zero else (first, others)
+            for position in others:
+                keep = functional.dropout(state.new_ones(len(weights.hidden.bias)), dropout)
+                state = gated_cell(state[None], position[None], weights, keep)[0]
+            roots.append(state)
+        positions = roots
+    return positions[0]
 
 
 class Slots(NamedTuple):

@@ -1,4 +1,4 @@
-"""A network that composes chunks of a sequence by a beam search, and the results of the chunks by the same search."""
+"""Networks that compose chunks of a sequence, and the results of the chunks in the same way."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from treemem.checked_options import Count, Positive, Probability, Range
 from treemem.device_copy import to_device
 from treemem.engines.choices import gumbel_noise
 from treemem.errors import RecipeError
+from treemem.networks.gated_cell.layer import GatedCell, Leaves
 from treemem.networks.parsers.beam_tree.layer import EfficientBeamTreeGRC, SearchOptions
-from treemem.networks.parsers.joining_encoder import Vectors
+from treemem.networks.parsers.joining_encoder import JoiningEncoder, JoiningOptions, Vectors
+from treemem.networks.parsers.recursion_in_recursion.chains import chain_encodings, chain_steps
 from treemem.networks.parsers.recursion_in_recursion.equations import Alignment
 from treemem.networks.parsers.recursion_in_recursion.run import recursion_in_recursion
 from treemem.networks.parsers.recursion_in_recursion.state_space import BidirectionalStateSpace
@@ -23,6 +25,18 @@ from treemem.trees.vocabulary import Vocabulary
 
 BeamAlignment = Literal["score", "random", "none"]
 ChunkSize = Annotated[int, Range(2)]
+
+
+def _state_space(
+    encoder: JoiningEncoder, wanted: bool, dropout: float, trained_backwards: bool
+) -> BidirectionalStateSpace | None:
+    return BidirectionalStateSpace(encoder.embedding_size, dropout, trained_backwards) if wanted else None
+
+
+def _leaves(encoder: RecursionInRecursion | RecursionInRecursionGRC, vectors: Vectors) -> torch.Tensor:
+    layer = encoder.state_space
+    values = vectors.values if layer is None else layer(vectors.values, vectors.lengths)
+    return vectors.without_padding(encoder.leaves(values))
 
 
 class RecursionInRecursion(EfficientBeamTreeGRC):
@@ -103,15 +117,10 @@ class RecursionInRecursion(EfficientBeamTreeGRC):
         self.chunk_size = chunk_size
         self.alignment: BeamAlignment = alignment
         self.alignment_temperature = alignment_temperature
-        self.state_space = (
-            BidirectionalStateSpace(self.embedding_size, state_space_dropout, trained_backwards)
-            if state_space
-            else None
-        )
+        self.state_space = _state_space(self, state_space, state_space_dropout, trained_backwards)
 
     def join(self, vectors: Vectors, trace: bool) -> SequenceOutput:
-        values = vectors.values if self.state_space is None else self.state_space(vectors.values, vectors.lengths)
-        leaves = vectors.without_padding(self.leaves(values))
+        leaves = _leaves(self, vectors)
         temperature = self.alignment_temperature if self.alignment == "score" else None
         draw = _drawn if self.training and self.noise else _drawn_alike
         trees = recursion_in_recursion(
@@ -127,6 +136,82 @@ class RecursionInRecursion(EfficientBeamTreeGRC):
             trace=trace,
         )
         return SequenceOutput(trees.encoding, leaves, {} if trees.joined is None else {"joined": trees.joined})
+
+
+class RecursionInRecursionGRC(JoiningEncoder):
+    """RIR-GRC (Ray Chowdhury and Caragea 2023): a balanced recursion whose cell reads a chunk from left to right.
+
+    The levels and the chunks are those of :class:`RecursionInRecursion`, and so are the leaves. But a chunk is not
+    searched: the gated recursive cell runs over its positions, ``h_t = cell(h_(t-1), x_t)``, from the zero vector on.
+    The last ``h`` is the position of the next level, and at the end the encoding; 0 for an empty sequence.
+
+    With ``chunk_size=2, from_zero=False, state_space=False`` it is BBT-GRC of the same authors, a balanced binary tree:
+    each level composes neighbours, and an odd last one passes up unchanged.
+
+    The equations are those of the authors' code. But in RIR-GRC a sequence is cut by its own length, not by that of the
+    longest one in its batch, so that it is encoded as if alone. The outputs at the tokens are the leaves. The trace has
+    ``"joined"``; see :class:`RecursionInRecursion`. The tree depends on the length alone.
+
+    Args:
+        hidden_size: width of nodes and encoding.
+        vocabulary: the labels.
+        chunk_size: positions of a chunk, at least 2.
+        from_zero: whether a chunk begins with the zero vector. If not, it begins with its first position, and a chunk
+            of one position is unchanged.
+        dropout: dropout probability of the cell's hidden layer.
+        state_space, state_space_dropout, trained_backwards: see :class:`RecursionInRecursion`.
+        form, embedding_size, embedding_bound, input_dropout: see :class:`treemem.nn.SequenceEncoder`.
+        engine: ``"fused"`` (``"auto"``) composes all sequences level by level, in C++ or in kernels where they can be
+            used. ``"naive"``: sequence by sequence. Both give the same results, but other dropout; only ``"naive"`` has
+            second derivatives.
+
+    Raises:
+        RecipeError: an option that is unknown or outside its range.
+
+    Example:
+        >>> from treemem import Tree, TreeBatch, Vocabulary
+        >>> vocabulary = Vocabulary(["x", "1"], [("Add", 2)])
+        >>> batch = TreeBatch.from_trees([Tree("Add", [Tree("x"), Tree("1")]), Tree("x")], vocabulary)
+        >>> RecursionInRecursionGRC(16, vocabulary, chunk_size=3)(batch).root.shape
+        torch.Size([2, 1, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        vocabulary: Vocabulary,
+        *,
+        chunk_size: ChunkSize = 30,
+        from_zero: bool = True,
+        dropout: Probability = 0.0,
+        state_space: bool = True,
+        state_space_dropout: Probability = 0.0,
+        trained_backwards: bool = False,
+        **joining: Unpack[JoiningOptions],
+    ) -> None:
+        super().__init__(hidden_size, vocabulary, **joining)
+        self.chunk_size, self.from_zero, self.dropout = chunk_size, from_zero, dropout
+        self.state_space = _state_space(self, state_space, state_space_dropout, trained_backwards)
+        self.leaves = Leaves(self.embedding_size, hidden_size)
+        self.cell = GatedCell(hidden_size)
+
+    def join(self, vectors: Vectors, trace: bool) -> SequenceOutput:
+        leaves = _leaves(self, vectors)
+        encoding = chain_encodings(
+            leaves,
+            vectors.lengths,
+            self.cell.weights(),
+            self.chunk_size,
+            from_zero=self.from_zero,
+            dropout=self.dropout if self.training else 0.0,
+            engine=self.engine,
+        )
+        if not trace:
+            return SequenceOutput(encoding, leaves, {})
+        steps = chain_steps(vectors.lengths, leaves.shape[1], self.chunk_size)
+        failed = ~encoding.detach().isfinite().all(1, keepdim=True)
+        joined = to_device(steps, leaves.device).to(leaves.dtype).masked_fill(failed, torch.nan)
+        return SequenceOutput(encoding, leaves, {"joined": joined})
 
 
 def _drawn(probability: torch.Tensor, level: int, chunks: NDArray[np.int64]) -> torch.Tensor:

@@ -101,7 +101,7 @@ class BidirectionalStateSpace(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Read sequences ``[sequences, longest, size]``; ``lengths`` are on the CPU. The result at padding is any."""
-        if not inputs.shape[1]:
+        if not inputs.shape[:2].numel():
             return inputs
         present = to_device(within(lengths, inputs.shape[1]), inputs.device)[:, :, None]
         inputs = inputs.masked_fill(~present, 0)
