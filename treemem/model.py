@@ -223,7 +223,7 @@ class Model(nn.Module):
         outputs = torch.cat(kept)[torch.from_numpy(order)]
         if not allow_nan and outputs.isnan().any():
             place = int(outputs.isnan().reshape(len(outputs), -1).any(1).nonzero()[0])
-            number = int(loader.examples[places[order][place]])
+            number = int(loader.examples[places[order][place]]) + 1
             raise CellError(f"the network's output for example {number} is not a number; its weights may not be either")
         return outputs
 

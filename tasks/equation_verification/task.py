@@ -146,7 +146,7 @@ class EquationVerification(ClassificationTask):
         if not is_equation.all():
             tree = int(np.argmin(is_equation))
             label, arity = data.labels[data.label[root[tree]]], int(data.arity[root[tree]])
-            raise GraphError(f"tree {tree} is no equation: its root is {label!r} with {arity} children")
+            raise GraphError(f"tree {tree + 1} is no equation: its root is {label!r} with {arity} children")
         return data.split_roots(), data.tree_data
 
     def groups(self, forest: Forest, tree_data: TreeData) -> Groups:

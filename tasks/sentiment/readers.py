@@ -176,7 +176,7 @@ def map_contextual_vectors(path: str | os.PathLike[str], num_words: int) -> NDAr
     for begin in range(0, num_words, _ROWS_AT_ONCE):
         is_finite = np.isfinite(vectors[begin : begin + _ROWS_AT_ONCE]).all(1)
         if not is_finite.all():
-            raise RecipeError(f"row {begin + int(is_finite.argmin())} of {os.fspath(path)} is not finite")
+            raise RecipeError(f"row {begin + int(is_finite.argmin()) + 1} of {os.fspath(path)} is not finite")
     return vectors
 
 

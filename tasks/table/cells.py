@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from treemem.errors import RecipeError, quoted, shown
+from treemem.errors import quoted, shown
 from treemem.trees.formats.record_reader import is_missing
 
 ClassName = str | bool | int | float
@@ -91,37 +91,37 @@ def doubtful_class(classes: Iterable[ClassName], marks: frozenset[str] = MISSING
     return (truths[0], "is a truth value among numbers; write them alike") if truths else None
 
 
-def class_numbers(classes: Sequence[ClassName], values: Iterable[Any], place: Callable[[int], str]) -> list[int]:
-    """Return the number of the class of each value, -1 for None and for the mark of a missing value.
+def class_numbers(
+    classes: Sequence[ClassName], values: Iterable[Any], refuse: Callable[[int, str], object]
+) -> list[int]:
+    """Return the number of the class of each value, -1 for None, the mark of a missing value, and what is refused.
 
     Args:
         classes: their names, in order.
         values: of a column.
-        place: where a value is, for errors.
-
-    Raises:
-        RecipeError: a value that is no class.
+        refuse: called with the place and the problem of a value that is no class.
     """
-    values = list(values)
-    check_cells(values, place)
     number = {class_key(name): place for place, name in enumerate(classes)}
     numbers = []
     for row, value in enumerate(values):
-        known = -1 if value is None else number.get(class_key(value))
+        problem = None if value is None else no_class(value)
+        known = -1 if value is None or problem is not None else number.get(class_key(value))
         if known is None and not is_mark(value):
-            raise RecipeError(f"{place(row)}: no class {shown(value)}; there are {quoted(number)}")
+            problem = f"no class {shown(value)}; there are {quoted(number)}"
+        if problem is not None:
+            refuse(row, problem)
         numbers.append(-1 if known is None else known)
     return numbers
 
 
-def check_cells(values: Sequence[Any], place: Callable[[int], str]) -> None:
-    """Raise a RecipeError for a value that is a list or a dictionary: the texts of two different ones may be equal."""
-    for row, value in enumerate(values):
-        if isinstance(value, (list, tuple, dict, set, bytes, np.ndarray)):
-            raise RecipeError(
-                f"{place(row)}: a class is a text, a number or true or false, not {shown(value)}; a list of the "
-                'classes of the nodes is for kind="nodes"'
-            )
+def no_class(value: Any) -> str | None:
+    """Return why a list or a dictionary is no class: the texts of two different ones may be equal. Else None."""
+    if not isinstance(value, (list, tuple, dict, set, bytes, np.ndarray)):
+        return None
+    return (
+        f"a class is a text, a number or true or false, not {shown(value)}; a list of the classes of the nodes is for "
+        'kind="nodes"'
+    )
 
 
 def letters_of(name: ClassName) -> str:

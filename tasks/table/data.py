@@ -29,11 +29,11 @@ from treemem.records import Record, format_of, read_records
 from treemem.tasks.table.cells import (
     MISSING_MARKS,
     ClassName,
-    check_cells,
     classes_of,
     doubtful_class,
     is_mark,
     letters_of,
+    no_class,
     plain_cell,
     typed_column,
 )
@@ -109,7 +109,7 @@ class Table(NamedTuple):
         text = f"{self.place(number)}: {problem}"
         if self.bad_rows is None:
             raise RecipeError(text)
-        self.bad_rows[self.rows[number]] = text
+        self.bad_rows.setdefault(self.rows[number], text)
 
     def place(self, number: int) -> str:
         """Return where the row of this number, from 0, is."""
@@ -122,12 +122,15 @@ class Table(NamedTuple):
             RecipeError: one of them is probably no class.
         """
         values = list(values)
-        check_cells(values, self.place if len(values) == len(self.rows) else lambda _: name)
+        of_rows = len(values) == len(self.rows)
+        for place, value in enumerate(values):
+            if (problem := no_class(value)) is not None:
+                raise RecipeError(f"{self.place(place) if of_rows else name}: {problem}")
         distinct = classes_of(values)
         doubt = doubtful_class(distinct, marks)
         if doubt is not None:
             wrong, problem = doubt
-            place = f"{self.place(values.index(wrong))}: " if len(values) == len(self.rows) and wrong in values else ""
+            place = f"{self.place(values.index(wrong))}: " if of_rows and wrong in values else ""
             raise RecipeError(f"{place}{name} {wrong!r} {problem}, or name all classes with classes=[...]")
         alike = {letters_of(one): one for one in distinct}
         for one in distinct:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from treemem.data.examples import Examples
 from treemem.data.sum_count import SumCount
-from treemem.errors import RecipeError, shown
+from treemem.errors import shown
 from treemem.metrics.class_report import ClassReport, f1_scores, label_metrics, mean_known, report_of_labels
 from treemem.metrics.score import Monitor, Score, scores_by_group, with_overall
 from treemem.metrics.threshold import best_threshold, log_odds
@@ -37,14 +37,18 @@ class TableLabels(TableTask):
         return self.target
 
     def _describe(self, table: Table) -> None:
-        numbers = self._targets(table)
-        is_bad = ~np.isnan(numbers) & (numbers != 0) & (numbers != 1)
-        if is_bad.any():
-            row, column = np.argwhere(is_bad)[0].tolist()
-            raise RecipeError(
-                f"{table.place(row)}: the label {self.target[column]!r} must be 1 or 0, not "
-                f'{shown(table.targets[column][row])}; for numbers, give kind="regression" (task table_regression)'
+        self._targets(table)
+
+    def _targets(self, table: Table) -> NDArray[Any]:
+        numbers = super()._targets(table)
+        for row, column in np.argwhere(~np.isnan(numbers) & (numbers != 0) & (numbers != 1)).tolist():
+            table.refuse(
+                row,
+                f"the label {self.target[column]!r} must be 1 or 0, not {shown(table.targets[column][row])}; for "
+                'numbers, give kind="regression" (task table_regression)',
             )
+            numbers[row, column] = np.nan
+        return numbers
 
     @property
     def _weighted_names(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from treemem.tasks.table.splits import divided, rows_by_name, warn_of_rare_label
 from treemem.tasks.table.weights import WEIGHT, balanced_weights, class_weights, of_classes, row_weights
 from treemem.trees.forest import Forest
 from treemem.trees.formats.forms import TextForm
+from treemem.trees.formats.record_reader import find_refused, in_one_line
 from treemem.trees.tokens import TokenForm
 from treemem.trees.tree import Tree
 from treemem.trees.vocabulary import KindsBy, Vocabulary
@@ -185,7 +187,7 @@ class TableTask(Task):
         data = self._with_targets(table, {"split": split})
         about += self._about_names(data)
         card = f"{len(table.forest)} rows of {self.path or 'a table'}: {self.tree} -> {columns}\n{about}"
-        return self._labelled(data, card)
+        return self._good_rows(table, data, card)
 
     def _about_names(self, data: Forest) -> str:
         """Return how many rows each class or label has in each split, and warn of those that a split does not have."""
@@ -195,13 +197,17 @@ class TableTask(Task):
         """Return what ``data.stratified`` divides alike, of each row; None for targets that are no classes."""
         return None
 
-    def _labelled(self, data: Forest, card: str) -> TaskData:
-        """Return the rows with a target.
+    def _good_rows(self, table: Table, data: Forest, card: str) -> TaskData:
+        """Return the rows that have a target and are not bad.
+
+        Args:
+            table: the rows.
+            data: their trees and targets.
+            card: says what the data are; sentences on what is left out are added.
 
         Raises:
-            RecipeError: no row has one.
+            RecipeError: there is no such row.
         """
-        table = self._rows()
         bad_rows = [
             {
                 "id": row if isinstance(row, (int, str)) else str(row),
@@ -212,13 +218,15 @@ class TableTask(Task):
         if bad_rows:
             _logger.warning("%d rows are left out; the first: %s", len(bad_rows), bad_rows[0]["error"])
             card = f"{card}{len(bad_rows)} bad rows are left out.\n"
+        is_bad = np.array([row in (table.bad_rows or {}) for row in table.rows], bool)
         known = self.examples(data).labelled
-        if not known.any():
-            raise RecipeError(f"no row has a value in {quoted(self.target)}")
-        if not known.all():
-            bad_targets = len((table.bad_rows or {}).keys() & set(table.rows))
-            card = f"{card}{(~known).sum() - bad_targets} rows without a target are left out.\n"
-        return TaskData(data if known.all() else data[np.flatnonzero(known)], card, bad_rows)
+        if not (known & ~is_bad).any():
+            first = f"; the first bad row: {bad_rows[0]['error']}" if bad_rows else ""
+            raise RecipeError(f"no row has a value in {quoted(self.target)}{first}")
+        if num_missing := int((~known & ~is_bad).sum()):
+            card = f"{card}{num_missing} rows without a target are left out.\n"
+        chosen = np.flatnonzero(known & ~is_bad)
+        return TaskData(data if len(chosen) == len(data) else data[chosen], card, bad_rows)
 
     def validation_record(self, kept: Any, targets: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Return the mean loss."""
@@ -227,8 +235,20 @@ class TableTask(Task):
 
     def read_examples(self, source: Any, *, format: str | None = None) -> Forest:
         """Return the labelled examples of another table with the same columns; that of weights may be missing."""
-        table = read_table(source, self.reader, self.target, format, others=self._other_columns)
-        return self._with_targets(table, {} if table.split is None else {"split": table.split})
+        return self._read(source, format)[1]
+
+    def read_good_examples(self, source: Any, vocabulary: Vocabulary, *, format: str | None = None) -> TaskData:
+        table, data = self._read(source, format, skip=True)
+        examples = self.examples(data)
+        check = functools.partial(examples.check_vocabulary, vocabulary)
+        for row, error in find_refused(len(examples), check).items():
+            table.refuse(row, in_one_line(error).removeprefix("tree 1, "))
+        return self._good_rows(table, data, "")
+
+    def _read(self, source: Any, format: str | None, *, skip: bool = False) -> tuple[Table, Forest]:
+        """Return the rows of another table, and their trees and targets."""
+        table = read_table(source, self.reader, self.target, format, others=self._other_columns, skip=skip)
+        return table, self._with_targets(table, {} if table.split is None else {"split": table.split})
 
     def _with_targets(self, table: Table, split: Mapping[str, NDArray[Any]]) -> Forest:
         """Return the trees of a table with their targets, splits and weights."""
@@ -251,7 +271,8 @@ class TableTask(Task):
         for row in np.flatnonzero(~(weights >= 0)).tolist():
             cell = table.others[self.weight][row]
             problem = "is missing" if cell is None else f"must be 0 or more, not {shown(cell)}"
-            raise RecipeError(f"{table.place(row)}: the weight {self.weight!r} {problem}")
+            table.refuse(row, f"the weight {self.weight!r} {problem}")
+            weights[row] = 0
         return {WEIGHT: weights}
 
     def examples(self, data: Forest) -> Examples:
@@ -352,7 +373,7 @@ class TableClasses(TableTask, ClassificationTask):
         return SumCount.of_losses(functional.cross_entropy(outputs, targets["label"], reduction="none"), weight)
 
     def _targets(self, table: Table) -> NDArray[Any]:
-        return np.array(class_numbers(self.classes, table.targets[0], table.place), np.int64)
+        return np.array(class_numbers(self.classes, table.targets[0], table.refuse), np.int64)
 
     def scores(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], group: NDArray[np.int64]) -> list[Score]:
         """Return accuracy and majority by group and overall; overall the metrics of :func:`class_metrics`, too."""

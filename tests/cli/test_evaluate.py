@@ -108,7 +108,7 @@ def test_labels_that_the_model_does_not_know_are_told(folder: Path, failing: Cal
     (folder / "lists.csv").write_text("label,tree\n1,[MAX 1 1 ]\n")
     for command in ("evaluate", "explore"):
         more = ["-o", "page.html"] if command == "explore" else []
-        assert "lists.csv, line 2: node 0 (in post-order): unknown" in failing(
+        assert "lists.csv, line 2: node 1 (in post-order): unknown" in failing(
             command, "of_listops", "lists.csv", *more
         )
 

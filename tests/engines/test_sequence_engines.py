@@ -410,7 +410,7 @@ def test_numbers_that_are_values_are_refused() -> None:
     assert encoder(TreeBatch.from_trees(trees[:1], vocabulary)).root.shape == (1, 1, 4)
     for form in ("leaves", "preorder"):
         encoder = treemem.nn.LSTM(4, vocabulary, form=form)
-        with pytest.raises(GraphError, match=r"tree 1, node 1 .* has the value 3.0"):
+        with pytest.raises(GraphError, match=r"tree 2, node 2 .* has the value 3.0"):
             encoder(TreeBatch.from_trees(trees, vocabulary))
 
 

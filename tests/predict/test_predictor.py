@@ -52,7 +52,7 @@ def test_every_record_has_one_answer_in_order_and_a_bad_one_says_why() -> None:
         8: "the field 'rhs' is missing or empty; expected a text in both lhs and rhs",
         9: "no equation among the fields (none)",
         12: "line 12: the root is 'Add' with 2 children",
-        13: "line 13: node 1 (in post-order): unknown function 'foo'",
+        13: "line 13: node 2 (in post-order): unknown function 'foo'",
         14: "'sin' is known with 1 child and has 2 here",
         15: "the field 'equation' is 7; expected a text",
         16: "the root is '5' with 0 children",

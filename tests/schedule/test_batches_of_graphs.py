@@ -84,5 +84,5 @@ def test_states_of_nodes_do_not_need_a_tree_in_each_graph(make: Any) -> None:
 
 @needs_dgl
 def test_a_forest_of_graphs_has_a_tree_of_each() -> None:
-    with pytest.raises(GraphError, match="item 1: the graph holds no tree"):
+    with pytest.raises(GraphError, match="item 2: the graph holds no tree"):
         Forest.from_trees([of_dgl([1]), of_dgl([0]), of_dgl([2])], labels=VOCABULARY.labels)

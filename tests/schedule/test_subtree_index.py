@@ -100,7 +100,7 @@ def test_long_chains_and_wide_nodes() -> None:
 
 
 def test_an_unknown_label_is_refused() -> None:
-    with pytest.raises(VocabularyError, match=r"tree 0, node 0 .*: unknown leaf 'z'"):
+    with pytest.raises(VocabularyError, match=r"tree 1, node 1 .*: unknown leaf 'z'"):
         SubtreeIndex(Forest.from_trees([Tree("z")]), VOCABULARY)
 
 

@@ -10,8 +10,10 @@ import pandas
 import pytest
 
 import treemem
+from treemem import checkpoint
 from treemem.cli.program import main
 from treemem.errors import ParseError, RecipeError
+from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.runs import TrainingOptions, fit
 from treemem.tasks.table import TableDataOptions, task_from_table
@@ -97,6 +99,74 @@ def test_a_command_leaves_out_broken_lines_and_writes_them_beside_the_run(
     text = (tmp_path / "run" / "Tree-RNN" / "seed-1" / "bad_rows.jsonl").read_text()
     assert [json.loads(line)["id"] for line in text.splitlines()] == [2, 3]
     assert main(["evaluate", str(tmp_path / "run" / "Tree-RNN")]) == 0, "the data of the run are read in the same way"
+
+
+LINES = [
+    "tree,size",
+    "(f x y),5.5",
+    "(f x,1.5",
+    "(f x q),1.5",
+    "(f y x),large",
+    "(f x x),",
+    "(f y y),4.5",
+]
+REPORT = [(3, "the node 'f' is not closed"), (5, "size must be a finite number, not 'large'"), (4, "unknown leaf 'q'")]
+
+
+def test_a_model_is_scored_on_the_good_rows_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = task_from_table(
+        [{"tree": "(f x y)", "size": 5.5}, {"tree": "(f y x)", "size": 4.5}], tree="tree", target="size"
+    )
+    checkpoint.save(tmp_path / "model", Model(task, NETWORK))
+    file, scores = tmp_path / "test.csv", tmp_path / "scores.json"
+    file.write_text("\n".join(LINES) + "\n")
+    command = ["evaluate", str(tmp_path / "model"), str(file)]
+    assert main(command) == 2
+    assert "test.csv, line 3" in capsys.readouterr().err
+    assert main([*command, "--on-error", "skip", "--json", str(scores)]) == 0
+    printed = capsys.readouterr()
+    assert "3 bad rows are left out.\n1 rows without a target are left out." in printed.out
+    assert "line 3, column 5: the node 'f' is not closed" in printed.err
+    content = json.loads(scores.read_text())
+    assert [row["id"] for row in content["bad_rows"]] == [line for line, _ in REPORT]
+    assert all(problem in row["error"] for row, (_, problem) in zip(content["bad_rows"], REPORT, strict=True))
+    assert content["scores"][-1]["examples"] == 2
+    file.write_text(LINES[0] + "\n" + LINES[3] + "\n")
+    assert main([*command, "--on-error", "skip"]) == 2
+    assert "no row has a value in 'size'; the first bad row: " in capsys.readouterr().err
+    assert main([*command[:2], "--on-error", "skip"]) == 2
+    assert "--on-error is for the rows of DATA" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong", "problem"),
+    [
+        ({"target": "c", "classes": ["a", "b"]}, {"c": "d"}, "no class 'd'"),
+        ({"target": "c", "classes": ["a", "b"]}, {"c": ["a"]}, "a class is a text"),
+        ({"target": ["p", "q"]}, {"q": 2}, "the label 'q' must be 1 or 0, not 2"),
+        ({"target": "nodes", "classes": ["a", "b"]}, {"nodes": ["a", "b", "d"]}, "no class 'd'"),
+        ({"target": "p", "weight": "w"}, {"w": -1}, "the weight 'w' must be 0 or more, not -1"),
+        ({"target": "p", "weight": "w"}, {"w": "much"}, "the weight 'w' must be a finite number, not 'much'"),
+    ],
+)
+def test_every_target_and_weight_that_is_none_is_a_bad_row(
+    options: dict[str, Any], wrong: dict[str, Any], problem: str
+) -> None:
+    table = [{**row, "c": "ab"[place % 2], "p": place % 2, "q": 1, "w": 1} for place, row in enumerate(rows(6))]
+    kind = {"kind": "nodes" if options["target"] == "nodes" else "labels" if "q" in options["target"] else "classes"}
+    good = task_from_table(table, tree="tree", **options, **kind)
+    table[3] |= wrong
+    with pytest.raises(RecipeError, match="row 4: " + problem):
+        task_from_table(table, tree="tree", **options, **kind).make_data(TableDataOptions())
+    with pytest.raises(RecipeError, match="row 4: " + problem):
+        good.read_examples(table)
+    for data in (
+        task_from_table(table, tree="tree", **options, **kind, on_error="skip").make_data(TableDataOptions()),
+        good.read_good_examples(table, good.vocabulary),
+    ):
+        assert [row["id"] for row in data.bad_rows] == [4]
+        assert problem in data.bad_rows[0]["error"]
+        assert len(data.forest) == 5
 
 
 def test_a_table_without_a_good_row_and_another_word_are_refused() -> None:

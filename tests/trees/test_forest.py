@@ -134,7 +134,7 @@ def test_split_roots_gives_the_sides_adjacent(pairs: list[tuple[Tree, Tree]]) ->
 
 @pytest.mark.parametrize("other", [Tree("x"), Tree("not", [PAIR])])
 def test_split_roots_refuses_roots_that_differ(other: Tree) -> None:
-    with pytest.raises(GraphError, match=f"tree 1 has {other.arity} subtrees under its root and tree 0 has 2"):
+    with pytest.raises(GraphError, match=f"tree 2 has {other.arity} subtrees under its root and tree 1 has 2"):
         Forest.from_trees([PAIR, other]).split_roots()
     with pytest.raises(GraphError, match="at least one"):
         Forest.from_trees([Tree("x")]).split_roots()
@@ -191,23 +191,23 @@ def test_arrays_cannot_be_written() -> None:
     [
         ({"labels": ["x", "x"]}, "labels must be distinct strings"),
         ({"labels": ["x", 2]}, "labels must be distinct strings"),
-        ({"label": [0, 2, 0]}, r"tree 0, node 1 \(in post-order\): its label is no index into the table of 2 labels"),
-        ({"label": [0, -1, 0]}, "tree 0, node 1"),
+        ({"label": [0, 2, 0]}, r"tree 1, node 2 \(in post-order\): its label is no index into the table of 2 labels"),
+        ({"label": [0, -1, 0]}, "tree 1, node 2"),
         ({"label": [0.0, 1.0, 0.0]}, "label must be a one-dimensional array of integers"),
         ({"label": [[0, 1, 0]]}, "label must be a one-dimensional array of integers"),
         ({"label": [0, 1, 2**40]}, "beyond int32"),
         ({"arity": [0, 1]}, "begin must run from 0 to the number of nodes"),
-        ({"arity": [0, 2, 0]}, r"tree 0, node 1 \(in post-order\): it wants more children than nodes precede it"),
-        ({"arity": [0, 1, 1]}, r"tree 1, node 0 \(in post-order\): it wants more children"),
-        ({"arity": [0, -1, 0]}, "tree 0, node 1 .*: its arity is negative"),
-        ({"arity": [0, 0, 0]}, "tree 0: its nodes make 2 trees, not one"),
+        ({"arity": [0, 2, 0]}, r"tree 1, node 2 \(in post-order\): it wants more children than nodes precede it"),
+        ({"arity": [0, 1, 1]}, r"tree 2, node 1 \(in post-order\): it wants more children"),
+        ({"arity": [0, -1, 0]}, "tree 1, node 2 .*: its arity is negative"),
+        ({"arity": [0, 0, 0]}, "tree 1: its nodes make 2 trees, not one"),
         ({"begin": [0, 2]}, "begin must run from 0"),
         ({"begin": []}, "begin must run from 0"),
-        ({"begin": [0, 2, 2, 3]}, "tree 1 has no node"),
-        ({"begin": [0, 3, 2, 3]}, "tree 1 has no node"),
+        ({"begin": [0, 2, 2, 3]}, "tree 2 has no node"),
+        ({"begin": [0, 3, 2, 3]}, "tree 2 has no node"),
         ({"value": [1.0, np.nan]}, "2 values for 3 nodes"),
-        ({"value": [1.0, 2.0, np.nan]}, "tree 0, node 1 .*: it has children and a value"),
-        ({"value": [np.nan, np.nan, np.inf]}, "tree 1, node 0 .*: its value is infinite"),
+        ({"value": [1.0, 2.0, np.nan]}, "tree 1, node 2 .*: it has children and a value"),
+        ({"value": [np.nan, np.nan, np.inf]}, "tree 2, node 1 .*: its value is infinite"),
         ({"value": ["a", "b", "c"]}, "value must be a one-dimensional array of numbers"),
         ({"node_data": {"class": [1, 2]}}, r"node_data\['class'\] has shape \(2,\); its first dimension must be 3"),
         ({"tree_data": {"depth": 3}}, r"tree_data\['depth'\] has shape \(\)"),

@@ -121,7 +121,7 @@ def test_sequences_come_back_as_tokens(sequences: list[list[str]]) -> None:
 def test_tokens_of_sequences_are_those_of_a_leaf_vocabulary() -> None:
     forest = Forest.from_sequences([["the", "cat"], [], ["the", "dog"]])
     assert Vocabulary.from_forest(forest) == Vocabulary(["cat", "dog", "the"], [])
-    with pytest.raises(VocabularyError, match=r"tree 2, node 1 \(in post-order\): unknown token 'dog'"):
+    with pytest.raises(VocabularyError, match=r"tree 3, node 2 \(in post-order\): unknown token 'dog'"):
         forest_tokens(forest, "leaves", Vocabulary(["the", "cat"], []))
     known = Vocabulary(["the", "cat", "?"], [], unknown="?")
     assert forest_tokens(forest, "leaves", known).strings() == [["the", "cat"], [], ["the", "?"]]

@@ -98,7 +98,7 @@ def test_encoding_labels_of_many_arities() -> None:
 )
 def test_what_is_unknown_is_named_with_its_place(tree: Tree, message: str) -> None:
     vocabulary = Vocabulary(["x1"], [("sin", 1), ("log", 1), ("log", 2)], number="Number")
-    with pytest.raises(VocabularyError, match="tree 1, node .*" + message):
+    with pytest.raises(VocabularyError, match="tree 2, node .*" + message):
         vocabulary.encode(Forest.from_trees([Tree("x1"), tree]))
 
 

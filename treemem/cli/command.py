@@ -125,6 +125,16 @@ def add_input_format(parser: CommandParser, of: str, more: str = "") -> None:
     )
 
 
+def add_on_error(parser: CommandParser, skip: str) -> None:
+    """Add the option ``--on-error``. ``skip`` says what becomes of a bad row of a table that is left out."""
+    parser.add_argument(
+        "--on-error",
+        choices=("stop", "skip"),
+        metavar="stop|skip",
+        help=f"at a bad row of a table: stop, or {skip} (stop)",
+    )
+
+
 class _FormOption(argparse.Action):
     """A form of texts. ``help`` prints all forms."""
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_input_format, add_overrides, add_shared
+from treemem.cli.command import Command, CommandParser, UsageError, add_input_format, add_on_error, add_overrides, add_shared
 from treemem.errors import RecipeError
 
 if TYPE_CHECKING:
+    from treemem.data.examples import TaskData
     from treemem.metrics.calibration import Reliability
     from treemem.metrics.class_report import ClassReport
     from treemem.metrics.score import Score
     from treemem.model import Model
     from treemem.runs.evaluate import Evaluation
     from treemem.task import Task
-    from treemem.trees.forest import Forest
 
 _logger = logging.getLogger(__name__)
 _SPLITS = ("train", "validation", "test", "all")
@@ -40,6 +41,7 @@ def _add_arguments(parser: CommandParser) -> None:
         "--split", choices=_SPLITS, metavar="SPLIT", help="train, validation, test or all (all for a file, else test)"
     )
     add_input_format(parser, "DATA")
+    add_on_error(parser, "leave it out and list it in the file of --json")
     parser.add_argument("--reliability", action="store_true", help="print the accuracy by confidence")
     parser.add_argument(
         "--threshold",
@@ -65,13 +67,16 @@ def _run(options: Namespace) -> None:
     of_data = [override for override in options.set if not override.startswith("task_options.")]
     if options.data is not None and of_data:
         raise UsageError(f"--set changes generated data; leave out {of_data[0]} or DATA")
+    if options.data is None and options.on_error is not None:
+        raise UsageError("--on-error is for the rows of DATA; name a file, or leave it out")
     split = options.split or ("all" if options.data is not None else "test")
     if options.json is not None:
         check_writable(options.json, overwrite=options.overwrite)
     model = load(options.checkpoint, device=find_device(options.device, "--device"))
     folder = network_folder_of(options.checkpoint)
-    model.task, forest = _task_and_data(model, folder, options)
-    if options.data is not None:
+    model.task, data = _task_and_data(model, folder, options)
+    forest = data.forest
+    if options.data is not None and options.on_error != "skip":
         check_labels(model, forest, options.data, options.format)
     evaluation = evaluate(
         model,
@@ -88,6 +93,8 @@ def _run(options: Namespace) -> None:
         {name: evaluation.scores}, group=task.group, monitor=task.monitor, group_name=task.group_name
     )
     print(table)
+    if options.data is not None and data.card:
+        print(f"\n{data.card}", end="")
     score = evaluation.overall
     if score.precision is not None:
         print(f"\nprecision {score.precision:.2%}, recall {score.recall:.2%}, F1 {score.f1:.2%}")
@@ -108,7 +115,7 @@ def _run(options: Namespace) -> None:
             raise UsageError(f"--reliability needs a classification task, and {model.task.name} is not one")
         print(f"\n{calibration.as_markdown()}\nexpected calibration error {calibration.expected_calibration_error:.4f}")
     if options.json is not None:
-        content = _as_json(model, name, evaluation, calibration, options, split)
+        content = _as_json(model, name, evaluation, calibration, options, split, data.bad_rows)
         write_text(options.json, json.dumps(content, indent=1, ensure_ascii=False) + "\n", overwrite=options.overwrite)
 
 
@@ -129,12 +136,13 @@ def _name_of(model: Model) -> str:
     return next((name for name, row in model.task.networks.items() if row == model.network), model.network.network)
 
 
-def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tuple[Task, Forest]:
+def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tuple[Task, TaskData]:
     """Return the task of the model with its options, and the examples of the file, of the run or generated ones.
 
     Raises:
         RecipeError: an option that scoring may not change, or a run without the recipe that says what its data are.
     """
+    from treemem.data.examples import TaskData
     from treemem.runs.network_folder import RECIPE
     from treemem.runs.recipe import load_recipe, load_task_data
 
@@ -164,12 +172,20 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
                 f"evaluation can change these options: {free}"
             )
     if options.data is not None:
-        return task, task.read_examples(options.data, format=options.format)
-    return task, task.make_data(data_options).forest
+        if options.on_error == "skip":
+            return task, task.read_good_examples(options.data, model.vocabulary, format=options.format)
+        return task, TaskData(task.read_examples(options.data, format=options.format), "")
+    return task, task.make_data(data_options)
 
 
 def _as_json(
-    model: Model, name: str, evaluation: Evaluation, calibration: Reliability | None, options: Namespace, split: str
+    model: Model,
+    name: str,
+    evaluation: Evaluation,
+    calibration: Reliability | None,
+    options: Namespace,
+    split: str,
+    bad_rows: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     from treemem.metrics.score import score_row
 
@@ -179,6 +195,7 @@ def _as_json(
         "task_version": model.task.version,
         "data": options.data,
         "split": split,
+        "bad_rows": list(bad_rows),
         "scores": [score_row(name, score, model.task.group) for score in evaluation.scores],
         "classes": evaluation.report and evaluation.report.as_record(),
         "reliability": calibration

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_output, add_overrides, add_shared
+from treemem.cli.command import Command, CommandParser, UsageError, add_on_error, add_output, add_overrides, add_shared
 
 if TYPE_CHECKING:
     from treemem.explore.tables import TableFormat
@@ -31,12 +31,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--seeds", "--seed", nargs="+", type=int, metavar="SEED", help="train each network with each of these"
     )
-    parser.add_argument(
-        "--on-error",
-        choices=("stop", "skip"),
-        metavar="stop|skip",
-        help="at a bad row of a table: stop, or leave it out and write it to bad_rows.jsonl in the run (stop)",
-    )
+    add_on_error(parser, "leave it out and write it to bad_rows.jsonl in the run")
     add_output(parser, "FOLDER", "folder of the run (runs/TASK/RECIPE)", required=False)
     add_shared(parser, "--format")
 

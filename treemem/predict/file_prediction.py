@@ -320,7 +320,7 @@ def check_labels(model: Model, forest: Forest, source: str, format: str | None =
         lines = [entry.line for entry in _record_entries(source, format_of(source, format), model.task.reader)]
     problem = str(refused[place])
     if examples.trees_per_example == 1:
-        problem = problem.removeprefix("tree 0, ")
+        problem = problem.removeprefix("tree 1, ")
     if len(lines) == len(examples):
         raise VocabularyError(problem, line=lines[place], source=source)
     name = "standard input" if source == "-" else source

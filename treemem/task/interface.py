@@ -236,6 +236,22 @@ class Task(ABC):
         )
         return Forest.from_nodes(trees).with_data(tree_data=splits)
 
+    def read_good_examples(
+        self, source: str | os.PathLike[str], vocabulary: Vocabulary, *, format: str | None = None
+    ) -> TaskData:
+        """Return the labelled examples of a file without its bad rows; their errors are in ``bad_rows``.
+
+        A row is bad if :meth:`read_examples` cannot read it, or if it has a label that the vocabulary does not know.
+
+        Args:
+            source, format: as for :meth:`read_examples`.
+            vocabulary: of the model that is to score the examples.
+
+        Raises:
+            RecipeError: the task leaves out no rows, there is no such file, or no good row in it.
+        """
+        raise RecipeError(f"bad rows can be left out of tables, and {self.name} reads none; mend or remove them")
+
     def parse(self, text: str) -> Tree:
         """Return the example that a user's text describes, by default a tree in brackets. Raises ``ParseError``."""
         return parse_brackets(text)

@@ -157,7 +157,7 @@ class Forest(PostorderTrees):
             if np.isnan(value).all():
                 value = None
         if (np.diff(begin) < 1).any():
-            raise GraphError(f"tree {int(np.argmax(np.diff(begin) < 1))} has no node; begin must grow at every tree")
+            raise GraphError(f"tree {int(np.argmax(np.diff(begin) < 1)) + 1} has no node; begin must grow at every tree")
         check_nodes(labels, label, arity, begin, value)
         if value is not None and (np.signbit(value) & (value == 0)).any():
             value = value + 0.0  # -0.0 and 0.0 are one number
@@ -341,7 +341,7 @@ class Forest(PostorderTrees):
         if len(arities) > 1 or (len(arities) and arities[0] == 0):
             first = int(np.argmax((self.arity[root] != self.arity[root][0]) | (self.arity[root] == 0)))
             raise GraphError(
-                f"tree {first} has {int(self.arity[root[first]])} subtrees under its root and tree 0 has "
+                f"tree {first + 1} has {int(self.arity[root[first]])} subtrees under its root and tree 1 has "
                 f"{int(self.arity[root[0]])}; all roots must have the same number of children, at least one"
             )
         num_parts = int(arities[0]) if len(arities) else 1

@@ -115,7 +115,9 @@ def _check_part(
         if wrong.any():
             node = int(np.argmax(wrong))
             tree = int(np.searchsorted(begin, node, side="right")) - 1
-            raise GraphError(f"tree {first_tree + tree}, node {node - int(begin[tree])} (in post-order): {problem}")
+            raise GraphError(
+                f"tree {first_tree + tree + 1}, node {node - int(begin[tree]) + 1} (in post-order): {problem}"
+            )
 
     refuse((label < 0) | (label >= len(labels)), f"its label is no index into the table of {len(labels)} labels")
     refuse(arity < 0, "its arity is negative")
@@ -125,7 +127,8 @@ def _check_part(
     if left_over.any():
         tree = int(np.argmax(left_over != 0))
         raise GraphError(
-            f"tree {first_tree + tree}: its nodes make {int(left_over[tree]) + 1} trees, not one; check arity and begin"
+            f"tree {first_tree + tree + 1}: its nodes make {int(left_over[tree]) + 1} trees, not one; check arity and "
+            "begin"
         )
     if value is not None:
         refuse(np.isinf(value), "its value is infinite")

@@ -209,6 +209,6 @@ class PostorderTrees:
         return np.arange(1, self.num_nodes + 1) - self._postorder.subtree_begin
 
     def node_name(self, node: int) -> str:
-        """How messages call a node: its tree, and its place there in post-order."""
+        """How messages call a node: its tree, and its place there in post-order, both counted from 1."""
         tree = int(np.searchsorted(self.begin, node, side="right")) - 1
-        return f"tree {tree}, node {node - int(self.begin[tree])} (in post-order)"
+        return f"tree {tree + 1}, node {node - int(self.begin[tree]) + 1} (in post-order)"

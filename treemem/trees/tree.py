@@ -266,9 +266,9 @@ def tree_from_postorder(
     labels, arities = list(labels), list(arities)
     values = [None] * len(labels) if values is None else list(values)
     done: list[Tree] = []
-    for index, (label, arity, value) in enumerate(zip(labels, arities, values, strict=True)):
+    for number, (label, arity, value) in enumerate(zip(labels, arities, values, strict=True), start=1):
         if not 0 <= arity <= len(done):
-            raise GraphError(f"node {index} ({label!r}) wants {arity} children, and {len(done)} precede it")
+            raise GraphError(f"node {number} ({label!r}) wants {arity} children, and {len(done)} precede it")
         first = len(done) - arity
         done[first:] = [Tree(label, done[first:], value)]
     if len(done) != 1:

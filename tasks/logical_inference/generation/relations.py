@@ -59,7 +59,7 @@ def _check_formulas(forest: Forest) -> None:
     if (wanted != forest.arity).any():
         node = int(np.argmax(wanted != forest.arity))
         tree = int(np.searchsorted(forest.begin, node, side="right")) - 1
-        raise GraphError(f"tree {tree} is no formula of {', '.join(VARIABLES)}, {NOT}, {AND} and {OR}")
+        raise GraphError(f"tree {tree + 1} is no formula of {', '.join(VARIABLES)}, {NOT}, {AND} and {OR}")
 
 
 def relations(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.int64]:

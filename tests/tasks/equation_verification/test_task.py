@@ -78,7 +78,7 @@ def test_labels_splits_and_equations_may_be_missing() -> None:
 
 
 def test_what_is_no_equation_or_no_label_is_refused() -> None:
-    with pytest.raises(GraphError, match="tree 1 is no equation: its root is 'Add' with 2 children"):
+    with pytest.raises(GraphError, match="tree 2 is no equation: its root is 'Add' with 2 children"):
         TASK.examples(Forest.from_trees([parse_equation("x = x"), Tree("Add", [Tree("One:1"), Tree("One:1")])]))
     with pytest.raises(GraphError, match="'Equality' with 1 children"):
         TASK.examples(Forest.from_trees([Tree("Equality", [Tree("One:1")])]))

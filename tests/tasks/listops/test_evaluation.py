@@ -46,5 +46,5 @@ def test_worked_examples(text: str, expected: int) -> None:
 
 
 def test_other_trees_have_no_value() -> None:
-    with pytest.raises(GraphError, match="tree 1: this tree is no expression"):
+    with pytest.raises(GraphError, match="tree 2: this tree is no expression"):
         evaluate_expressions(Forest.from_trees([Tree("1"), Tree("x")]))

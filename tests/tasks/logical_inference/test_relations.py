@@ -49,7 +49,7 @@ def test_relations_are_those_of_all_worlds_in_both_forms(pairs: list[tuple[Tree,
 
 @pytest.mark.parametrize("tree", [Tree("g"), Tree("and", [Tree("a")]), Tree("X", [Tree("a"), Tree("b")]), Tree("not")])
 def test_a_tree_that_is_no_formula_is_named(tree: Tree) -> None:
-    with pytest.raises(GraphError, match="tree 1 is no formula"):
+    with pytest.raises(GraphError, match="tree 2 is no formula"):
         truth_tables(Forest.from_trees([Tree("a"), tree]))
 
 

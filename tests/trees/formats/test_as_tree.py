@@ -127,7 +127,7 @@ def test_a_forest_is_made_of_all_forms() -> None:
     assert [str(tree) for tree in forest] == ["(f x y)", "(g 1)", "h", "(f x)"]
     with pytest.raises(ParseError, match="line 2"):
         Forest.from_trees(["x", "(f x"])
-    with pytest.raises(GraphError, match="item 1: a list describes"):
+    with pytest.raises(GraphError, match="item 2: a list describes"):
         Forest.from_trees(["x", []])
 
 
@@ -136,7 +136,7 @@ def test_a_forest_is_made_of_graphs() -> None:
     trees = [Tree("f", ["x", "y"]), Tree("y")]
     graph = dgl.batch([tree.to_dgl(["x", "y", "f"]) for tree in trees])
     assert list(Forest.from_trees([graph, "x"], labels=["x", "y", "f"])) == [*trees, Tree("x")]
-    with pytest.raises(GraphError, match="item 0: a DGLGraph needs labels"):
+    with pytest.raises(GraphError, match="item 1: a DGLGraph needs labels"):
         Forest.from_trees([graph])
 
 

@@ -79,7 +79,7 @@ def as_tree(data: object, *, number: str | None = None) -> Tree:
 
 def trees_of(items: Iterable[Any], labels: Sequence[str] | None, parse: Callable[[str], Tree]) -> Iterator[Tree]:
     """Yield the trees of items in the forms that :meth:`treemem.Forest.from_trees` takes."""
-    for place, item in enumerate(items):
+    for place, item in enumerate(items, start=1):
         if isinstance(item, Tree):
             yield item
             continue
@@ -94,7 +94,7 @@ def trees_of(items: Iterable[Any], labels: Sequence[str] | None, parse: Callable
             else:
                 yield parse(item) if isinstance(item, str) else as_tree(item)
         except ParseError as error:
-            raise error.at(place + 1) from error
+            raise error.at(place) from error
         except GraphError as error:
             raise GraphError(f"item {place}: {error}") from error
 
