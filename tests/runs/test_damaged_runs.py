@@ -86,6 +86,41 @@ def test_without_the_file_of_pointers_the_newest_checkpoint_counts(tmp_path: Pat
     assert losses[0] == losses[1]
 
 
+def test_a_model_of_an_interrupted_training_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stopped_run(tmp_path, 2)
+    treemem.load(tmp_path)
+    (said,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    best = epoch_of_best(tmp_path)
+    assert said == (
+        f"the training of {tmp_path} was interrupted: 2 of 3 epochs are done. The best weights until now are used, "
+        f"those of epoch {best}; the same training command completes it, or fit with resume=True"
+    )
+    with RunFolder(tmp_path).locked():
+        treemem.load(tmp_path)
+    assert f"the training of {tmp_path} is not complete yet: 2 of 3 epochs" in caplog.text
+    (folder,) = (place for place in (tmp_path / "checkpoints").iterdir() if place.name == f"{best:06d}")
+    caplog.clear()
+    treemem.load(folder)  # a checkpoint by its name
+    run(tmp_path, resume=True)
+    treemem.load(tmp_path)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_model_from_within_the_first_epoch_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stopped_run(tmp_path, 1, checkpoint_steps=2)
+    assert treemem.load(tmp_path)
+    assert "0 of 3 epochs are done. The best weights until now are used, which are from within the first" in caplog.text
+
+
+def test_a_training_without_a_checkpoint_has_no_weights(tmp_path: Path) -> None:
+    run_folder = RunFolder(tmp_path / "network" / "seed-1")
+    with run_folder.locked():
+        pass
+    for place in (run_folder.path, run_folder.path.parent, tmp_path):
+        with pytest.raises(CheckpointError, match=r"seed-1 has no weights: .* start the same training again"):
+            treemem.load(place)
+
+
 STATES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda state: state.pop("fingerprint"), "it has no 'fingerprint'"),
     (lambda state: state["progress"].update(stage=1), "unexpected keyword argument 'stage'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import logging
 import math
 import os
 import zipfile
@@ -36,7 +37,7 @@ from treemem.checkpoint.files import (
     write_checkpoint,
 )
 from treemem.checkpoint.pretrained import is_pretrained_name, pretrained_folder, pretrained_names
-from treemem.checkpoint.run_folder import RunFolder
+from treemem.checkpoint.run_folder import POINTERS, RunFolder
 from treemem.errors import CheckpointError, RecipeError, TreememError, near_names, quoted
 from treemem.hub_client import HubAddress
 from treemem.model import Model, weights_of
@@ -48,6 +49,7 @@ from treemem.task import TASKS, Task
 from treemem.trees.vocabulary import Vocabulary
 
 FORMAT = 1
+_logger = logging.getLogger(__name__)
 _FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
@@ -64,7 +66,7 @@ def load(
         path: a folder, of a checkpoint, of a run (its best checkpoint), or with exactly one run in it; the name of a
             model that comes with treemem; or ``hf://owner/name@revision``, a model on the hub (:mod:`treemem.hub`). A
             damaged checkpoint of a run is skipped for the one before it, with a
-            warning.
+            warning. A warning also says if the training of a run has not ended.
         device: of the weights.
         networks, tasks: own classes by the names that the checkpoint uses, besides the registered ones.
 
@@ -89,6 +91,13 @@ def load(
         return load_pretrained(os.fspath(path), device=device)
     else:
         folder, files = read(path)
+        if not is_checkpoint(Path(path)) and (problem := RunFolder(folder.parents[1]).unfinished()) is not None:
+            epoch = len(records_of(files, folder))
+            _logger.warning(
+                "%s. The best weights until now are used, %s; the same training command completes it, or fit with "
+                "resume=True",
+                problem, f"those of epoch {epoch}" if epoch else "which are from within the first epoch",
+            )  # fmt: skip
     return model_of(files, folder, networks, tasks).to(device).eval()
 
 
@@ -328,6 +337,11 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, bytes]]:
     if best is not None:
         return best[1], _calibrated(best[1], best[2])
     runs = _runs_below(folder)
+    if not runs and (begun := [place for place in _folders_below(folder) if RunFolder(place).is_begun()]):
+        raise CheckpointError(
+            f"{begun[0]} has no weights: its training was interrupted before the first checkpoint, or has not come to "
+            "it yet; start the same training again to complete it"
+        )
     if len(runs) == 1:
         return read(runs[0])
     name = f"{os.fspath(path):.200}"
@@ -344,7 +358,12 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, bytes]]:
 
 def _runs_below(folder: Path) -> list[Path]:
     """Return the folders of runs in ``folder``, and in its folders of networks."""
-    return sorted({sign.parent for depth in ("*", "*/*") for sign in _glob(folder, f"{depth}/checkpoints.json")})
+    return [place for place in _folders_below(folder)[1:] if (place / POINTERS).is_file()]
+
+
+def _folders_below(folder: Path) -> list[Path]:
+    """Return a folder, those in it and those in these."""
+    return [folder, *sorted({place for depth in ("*/", "*/*/") for place in _glob(folder, depth)})]
 
 
 def _glob(folder: Path, pattern: str) -> list[Path]:

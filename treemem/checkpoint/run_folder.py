@@ -1,7 +1,8 @@
 """The folder of a training run: numbered checkpoints that are written once, and which of them is the best and the last.
 
 ``RUN/checkpoints/000012/`` is a checkpoint. ``RUN/checkpoints.json`` names the best ones and the last ones, the newest
-first; two of each are kept, so that a damaged one has one before it. If a run keeps the model of each
+first; two of each are kept, so that a damaged one has one before it. It also says how far a training has come until it
+has ended. If a run keeps the model of each
 epoch, it is in ``RUN/epochs/000003/``.
 """
 
@@ -14,7 +15,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
@@ -23,7 +24,8 @@ from treemem.errors import CheckpointError, RecipeError
 from treemem.records import write_text, writing
 
 _logger = logging.getLogger(__name__)
-_POINTERS, _CHECKPOINTS, _EPOCHS, _LOCK = "checkpoints.json", "checkpoints", "epochs", ".lock"
+POINTERS, _CHECKPOINTS, _EPOCHS, _LOCK = "checkpoints.json", "checkpoints", "epochs", ".lock"
+_PROGRESS = "unfinished"
 _KEPT = 2
 _PROBE_SECONDS = 0.2  # longer than another process takes to ask whether the lock is held
 Kind = Literal["best", "last"]
@@ -68,6 +70,18 @@ class RunFolder:
         finally:
             lock.release()
 
+    def is_begun(self) -> bool:
+        """Return whether a training has begun in the folder and has not written a checkpoint."""
+        return (self.path / _LOCK).is_file() and not self.has_run()
+
+    def unfinished(self) -> str | None:
+        """Return how far the training of the run has come; None if it has ended, or if this is not known."""
+        progress = self._named().get(_PROGRESS)
+        if not progress:
+            return None
+        state = "is not complete yet" if self.is_in_use() else "was interrupted"
+        return f"the training of {self.path} {state}: {progress['epoch']} of {progress['epochs']} epochs are done"
+
     def is_in_use(self) -> bool:
         """Return whether a process holds the lock of the folder."""
         if not (self.path / _LOCK).is_file():
@@ -78,8 +92,13 @@ class RunFolder:
         except Timeout:
             return True
 
-    def save(self, files: Mapping[str, bytes], *, best: bool) -> int:
+    def save(self, files: Mapping[str, bytes], progress: Mapping[str, int] | None = None, *, best: bool) -> int:
         """Write the next checkpoint, make it the last one and, if it is, the best one; delete those no longer named.
+
+        Args:
+            files: of the checkpoint.
+            progress: of a training that has not ended, ``epoch`` and ``epochs``.
+            best: whether it is the best one so far.
 
         Returns:
             Its number.
@@ -92,7 +111,7 @@ class RunFolder:
         pointers = self._pointers()
         for kind in ("last", *(["best"] if best else [])):
             pointers[kind] = [number, *pointers[kind]][:_KEPT]
-        self._point(pointers)
+        self._point(pointers, progress)
         return number
 
     def keep_epoch(self, epoch: int, files: Mapping[str, bytes]) -> None:
@@ -133,10 +152,11 @@ class RunFolder:
                 "with overwrite=True"
             )
         _logger.warning("%s; going on from the checkpoint before it", "; ".join(problems.values()))
-        self._point(pointers)
+        self._point(pointers, self._named().get(_PROGRESS))
 
-    def _point(self, pointers: Mapping[str, list[int]]) -> None:
-        write_text(self.path / _POINTERS, json.dumps(pointers) + "\n")
+    def _point(self, pointers: Mapping[str, list[int]], progress: Mapping[str, int] | None) -> None:
+        content = {**pointers, _PROGRESS: dict(progress)} if progress else pointers
+        write_text(self.path / POINTERS, json.dumps(content) + "\n")
         named = {number for numbers in pointers.values() for number in numbers}
         for number in self._numbers():
             if number not in named:
@@ -170,7 +190,7 @@ class RunFolder:
     def make_last_best(self) -> None:
         """Make the last checkpoint the best one, if a process was killed before it had done so."""
         pointers = self._pointers()
-        self._point({**pointers, "best": pointers["last"][:1]})
+        self._point({**pointers, "best": pointers["last"][:1]}, self._named().get(_PROGRESS))
 
     def number_of(self, kind: Kind) -> int | None:
         """Return the number of the best or the last checkpoint; None without any."""
@@ -186,7 +206,7 @@ class RunFolder:
             if overwrite:
                 shutil.rmtree(self.path / _CHECKPOINTS, ignore_errors=True)
                 shutil.rmtree(self.path / _EPOCHS, ignore_errors=True)
-                (self.path / _POINTERS).unlink(missing_ok=True)
+                (self.path / POINTERS).unlink(missing_ok=True)
             for left in self.path.glob("*/.*.tmp"):
                 shutil.rmtree(left, ignore_errors=True)
             for left in self.path.glob(".*.tmp"):
@@ -202,14 +222,21 @@ class RunFolder:
             return set()
 
     def _pointers(self) -> dict[str, list[int]]:
-        there = self._numbers()
+        there, named = self._numbers(), self._named()
+        if not named:
+            return {"best": [], "last": sorted(there, reverse=True)}
+        return {kind: [number for number in named[kind] if number in there] for kind in ("best", "last")}
+
+    def _named(self) -> dict[str, Any]:
+        """Return what the file of the pointers says; empty if it is missing or, with a warning, damaged."""
         try:
-            named = json.loads((self.path / _POINTERS).read_bytes())
-            return {kind: [int(number) for number in named[kind] if int(number) in there] for kind in ("best", "last")}
+            content = json.loads((self.path / POINTERS).read_bytes())
+            named: dict[str, Any] = {kind: [int(number) for number in content[kind]] for kind in ("best", "last")}
+            if progress := content.get(_PROGRESS):
+                named[_PROGRESS] = {name: int(progress[name]) for name in ("epoch", "epochs")}
+            return named
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            _logger.warning(
-                "%s is damaged (%s); the newest checkpoint is used", self.path / _POINTERS, in_a_line(error)
-            )
-        return {"best": [], "last": sorted(there, reverse=True)}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            _logger.warning("%s is damaged (%s); the newest checkpoint is used", self.path / POINTERS, in_a_line(error))
+        return {}

@@ -239,7 +239,10 @@ class RunState:
 
         def write() -> None:
             files = checkpoint.files_of(self.kept_model, self.progress.records)
-            self.folder.save({**files, **checkpoint.training_files_of(state)}, best=best)
+            progress = {"epoch": self.progress.epoch, "epochs": self.options.epochs}
+            is_finished = self.progress.finished(self.options)
+            files |= checkpoint.training_files_of(state)
+            self.folder.save(files, None if is_finished else progress, best=best)
 
         self.processes.in_first(write)
         self.saved_at = time.perf_counter()
