@@ -156,8 +156,8 @@ class Forest(PostorderTrees):
                 raise GraphError(f"{len(value)} values for {len(label)} nodes; value needs one a node, NaN for none")
             if np.isnan(value).all():
                 value = None
-        if (np.diff(begin) < 1).any():
-            raise GraphError(f"tree {int(np.argmax(np.diff(begin) < 1)) + 1} has no node; begin must grow at every tree")
+        if (is_empty := np.diff(begin) < 1).any():
+            raise GraphError(f"tree {int(np.argmax(is_empty)) + 1} has no node; begin must grow at every tree")
         check_nodes(labels, label, arity, begin, value)
         if value is not None and (np.signbit(value) & (value == 0)).any():
             value = value + 0.0  # -0.0 and 0.0 are one number

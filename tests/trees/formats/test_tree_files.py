@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from treemem.errors import GraphError, ParseError, RecipeError
 from treemem.nn import ChildSumTreeLSTM
 from treemem.schedule import TreeBatch
 from treemem.trees import Forest, Vocabulary, format_text, parse_text, read_trees
+from treemem.trees.formats import newick
 from treemem.trees.formats.forms import FORMS, TEXT_FORMS, TextForm
 
 
@@ -37,6 +39,7 @@ def test_a_file_of_examples_is_read_text_by_text(form: TextForm, tmp_path: Path)
     ("form", "text", "expected"),
     [
         ("newick", "(A,\n[;]B)';';(C\n,D); E;\n", ["(; A B)", "(X C D)", "E"]),
+        ("newick", "(A,\n[;\n';]B);[\n](C,'d;e'\n) f\n;", ["(X A B)", "(f C d;e)"]),
         ("smtlib", '; (a)\n(f "(\n")(g |)|\n x) y\n\n', ['(f "\\"(\\n\\"")', '(g ")" x)', "y"]),
         ("lisp", '(f #\\) "\\")")\n; (\n\'x', ['(f "#\\\\)" "\\"\\\\\\")\\"")', "(quote x)"]),
         ("lisp", "#| (\n( |#\n(f\n #| ( |# x)\n|a\nb|\n(g) #| |#", ["(f x)", r'"a\nb"', '"g()"']),
@@ -73,6 +76,28 @@ def test_a_bad_text_is_refused_with_file_and_line(form: TextForm, text: str, lin
     with pytest.raises(ParseError) as caught:
         read(tmp_path, text, form)
     assert (caught.value.line, caught.value.source) == (line, str(tmp_path / "trees"))
+
+
+def test_each_line_of_a_tree_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = 0
+
+    class Counting:
+        def search(self, line: str, place: int) -> re.Match[str] | None:
+            nonlocal searched
+            searched += len(line) - place
+            return mark.search(line, place)
+
+    mark = newick._MARK
+    monkeypatch.setattr(newick, "_MARK", Counting())
+    lines = ["(", *["a,"] * 500, "b);"]
+    (text,) = (text for _, text in newick.newick_texts(enumerate(lines, start=1)))
+    assert text.count(",") == 500
+    assert searched <= len("".join(lines))
+
+
+def test_an_apostrophe_spoils_the_trees_of_its_own_line_only() -> None:
+    lines = enumerate(["(O'x,y);", "(A,B);", "('a;b',C);"], start=1)
+    assert [*newick.newick_texts(lines)] == [(1, "(O'x,y);"), (2, "(A,B);"), (3, "('a;b',C);")]
 
 
 def test_words_stand_beside_a_file_of_parent_pointers(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 
 from treemem.errors import GraphError, ParseError
 from treemem.trees.formats.brackets import CONSTITUENT
-from treemem.trees.formats.source_text import shorten
+from treemem.trees.formats.source_text import place, shorten
 from treemem.trees.tree import Tree, words_of
 
 BRANCH = "Branch"
@@ -18,9 +19,17 @@ _TOKEN = re.compile(
     r"|(?P<wrong>.)",
     re.DOTALL,
 )
+_WRONG_SIGN = {
+    "'": ("a name in quotes is not closed", "a quote at its end; a quote within a name is ''"),
+    "[": ("a comment is not closed", "']' at its end"),
+    "]": ("']' ends no comment", "comments without brackets in them"),
+}
 _LENGTH = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _PLAIN = re.compile(r"[^\s()\[\]':;,]+")
-_END = re.compile(r"'(?:[^']|'')*'|\[[^\]]*\]|;", re.DOTALL)
+_MARK, _COMMENT_END = re.compile(r"'[^']*'|\[|;"), re.compile(r"\]")
+"""A name in quotes, the beginning of a comment or the end of a tree; and the end of a comment."""
+
+_ONE_TREE = "one tree, as after '=' in the lines 'tree NAME = ...' of NEXUS, with the names of its block 'translate'"
 
 
 def parse_newick(text: str, number: str | None = None) -> Tree:
@@ -42,7 +51,10 @@ def parse_newick(text: str, number: str | None = None) -> Tree:
         >>> str(parse_newick("(A:0.1,B);", number="length"))
         '(X (Branch A length=0.1) B)'
     """
+    if text.lstrip()[:6].upper() == "#NEXUS":
+        raise ParseError("this is a file of NEXUS", text, text.index("#"), _ONE_TREE)
     open_nodes: list[list[Tree]] = [[]]  # the children that are read, of the root's place and of each open bracket
+    opened: list[int] = []  # where the open brackets are
     children: list[Tree] = []  # of the node that is being read
     label: str | None = None
     length: float | None = None
@@ -56,6 +68,10 @@ def parse_newick(text: str, number: str | None = None) -> Tree:
         open_nodes[-1].append(node)
         children, label, length, is_closed = [], None, None, False
 
+    def not_closed(offset: int) -> ParseError:
+        more = f", and {len(opened) - 1} before it" if len(opened) > 1 else ""
+        return ParseError(f"the bracket of {place(text, opened[-1])} is not closed{more}", text, offset, "')'")
+
     for token in _TOKEN.finditer(text):
         sort, word = token.lastgroup, token.group()
         if sort in ("space", "comment"):
@@ -68,32 +84,40 @@ def parse_newick(text: str, number: str | None = None) -> Tree:
                     f"the length of a branch is {shorten(word)}", text, token.start(), "a number after ':'"
                 )
             length, after_colon = float(word), False
+            if not math.isfinite(length):
+                raise ParseError(f"the length {shorten(word)} is too large", text, token.start(), "a number in float64")
         elif word == "(" and sort == "sign":
             if is_closed or label is not None or length is not None:
-                raise ParseError("a bracket after a node", text, token.start(), "',' or ')'")
+                raise ParseError("a bracket after a node", text, token.start(), "',' or ')'" if opened else "';'")
             open_nodes.append([])
+            opened.append(token.start())
         elif word == ":" and sort == "sign":
             if length is not None:
                 raise ParseError("a second length of one branch", text, token.start(), "',' or ')'")
             after_colon = True
         elif word in (",", ")") and sort == "sign":
-            if len(open_nodes) == 1:
-                raise ParseError(f"{word!r} outside of all brackets", text, token.start(), "'(' or ';'")
+            if not opened:
+                raise ParseError(f"{word!r} outside of all brackets", text, token.start(), "';', or '(' before it")
             end_node()
             if word == ")":
                 children, is_closed = open_nodes.pop(), True
+                opened.pop()
         elif sort == "sign":
-            if len(open_nodes) > 1:
-                raise ParseError(f"{len(open_nodes) - 1} brackets are not closed", text, token.start(), "')'")
+            if opened:
+                raise not_closed(token.start())
             end_node()
             is_ended = True
         elif sort == "wrong":
-            what = {"'": "a name in quotes", "[": "a comment"}.get(word)
-            raise ParseError(f"{what} is not closed" if what else f"unexpected {word!r}", text, token.start(), "a name")
+            problem, expected = _WRONG_SIGN[word]
+            raise ParseError(problem, text, token.start(), expected)
+        elif label is not None and label.lower() in ("tree", "utree", "begin", "translate"):
+            raise ParseError(f"{shorten(label)} before the tree", text, 0, _ONE_TREE)
         elif label is not None or length is not None:
             raise ParseError(f"a second name of one node, {shorten(word)}", text, token.start(), "one name, or quotes")
         else:
             label = token["quoted"].replace("''", "'") if sort == "quoted" else word
+    if opened:
+        raise not_closed(len(text))
     if not is_ended:
         raise ParseError("the tree has no end", text, len(text), "';' at the end of a tree")
     return open_nodes[0][0]
@@ -128,20 +152,20 @@ def format_newick(tree: Tree, number: str | None = None) -> str:
 
 def newick_texts(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Yield the trees of lines, each with its first line. They end in semicolons, and may span lines."""
-    first, pending = 0, ""
+    first, parts, in_comment = 0, [], False
     for number, line in lines:
-        if not pending and not line.strip():
-            continue
-        first = first if pending else number
-        pending += line + "\n"
-        begin = 0
-        for mark in _END.finditer(pending):
+        first = first if parts else number
+        begin = end = 0
+        while (mark := (_COMMENT_END if in_comment else _MARK).search(line, end)) is not None:
+            end = mark.end()
             if mark.group() == ";":
-                yield first, pending[begin : mark.end()]
-                begin, first = mark.end(), number
-        pending = pending[begin:] if pending[begin:].strip() else ""
-    if pending:
-        yield first, pending
+                yield first, "".join([*parts, line[begin:end]])
+                first, parts, begin = number, [], end
+            in_comment = mark.group() == "["
+        if parts or line[begin:].strip():
+            parts.append(line[begin:] + "\n")
+    if parts:
+        yield first, "".join(parts)
 
 
 def _name(label: str) -> str:

@@ -313,6 +313,29 @@ def in_one_line(error: TreememError | str) -> str:
     return " ".join(str(error).partition("\n")[0].split())
 
 
+def first_refused(count: int, check: Callable[[int, int], object]) -> tuple[int, TreememError] | None:
+    """Return the first of many examples that a check refuses, and its error; see :func:`find_refused`."""
+    try:
+        check(0, count)
+    except TreememError as error:
+        first, end, refused = 0, count, error
+    else:
+        return None
+    while end - first > 1:
+        middle = (first + end) // 2
+        try:
+            check(first, middle)
+        except TreememError as error:
+            end, refused = middle, error
+        else:
+            first = middle
+    try:
+        check(first, end)
+    except TreememError as error:
+        refused = error
+    return first, refused
+
+
 def find_refused(count: int, check: Callable[[int, int], object]) -> dict[int, TreememError]:
     """Which of many examples a check of several at once refuses, each with its error; halving finds them.
 

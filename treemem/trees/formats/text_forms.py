@@ -67,7 +67,8 @@ def parse_text(text: str, form: TextForm = "brackets", *, number: str | None = N
     try:
         tree = entry.parse(text, number=number) if entry.keeps_numbers else entry.parse(text)
     except (ParseError, GraphError) as error:
-        if (seen := _seen_form(text, form)) is None:
+        is_too_deep = isinstance(error.__cause__, (RecursionError, MemoryError))
+        if is_too_deep or (seen := _seen_form(text, form)) is None:
             raise
         problem, offset, expected = str(error), 0, f"the form {form!r}"
         if isinstance(error, ParseError):
