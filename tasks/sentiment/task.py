@@ -19,7 +19,7 @@ from torch.nn import functional
 from treemem.checked_options import Count, Probability
 from treemem.data.examples import Examples, TaskData
 from treemem.data.sum_count import SumCount
-from treemem.errors import ParseError, RecipeError
+from treemem.errors import ParseError, RecipeError, shown
 from treemem.heads import ClassifierHead
 from treemem.metrics.score import Monitor, PublishedFigure
 from treemem.networks import NetworkConfig, every_network
@@ -42,7 +42,7 @@ from treemem.tasks.sentiment.readers import (
 from treemem.trees.forest import Forest
 from treemem.trees.formats.brackets import CONSTITUENT, parse_brackets
 from treemem.trees.formats.labelled_files import read_labelled
-from treemem.trees.formats.record_reader import text_of
+from treemem.trees.formats.record_reader import number_text, text_of
 from treemem.trees.formats.sentiment import SentimentNodes, parse_sentiment_tree, sentiment_forest
 from treemem.trees.formats.source_text import decode_source
 from treemem.trees.tree import Tree
@@ -245,11 +245,18 @@ class Sentiment(WordClassification):
 
         Raises:
             RecipeError: there is no such file, or no tree in it.
-            ParseError: a record without a tree; with its line.
+            ParseError: a record without a tree, or with another label than the root of its tree; with its line.
         """
 
         def read(record: Record) -> SentimentNodes:
-            return parse_sentiment_tree(text_of(record.fields, ("tree", "text")))
+            nodes = parse_sentiment_tree(text_of(record.fields, ("tree", "text")))
+            given, of_root = number_text(record.fields.get("label")), nodes[-1][1]
+            if given and given != str(of_root):
+                label = root_classes(sentiment_forest([nodes]), self.classes)[0]
+                if self.label_of(record.fields) != label:
+                    problem = f"the label is {shown(given, 50)}, and the root of the tree has the class {of_root}"
+                    raise ParseError(problem, expected="the same class, or no field 'label'")
+            return nodes
 
         trees, splits = read_labelled(source, self.reader, read, self.unit, format=format)
         forest = sentiment_forest(trees)

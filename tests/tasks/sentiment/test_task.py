@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -104,6 +104,21 @@ def test_texts_are_trees_with_or_without_classes_or_words() -> None:
     assert str(task.parse("not bad .")) == "(X not (X bad .))"
     with pytest.raises(ParseError, match="empty"):
         task.parse(" ")
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_a_label_beside_a_tree_is_that_of_its_root(classes: Literal[2, 5], tmp_path: Path) -> None:
+    task, file = Sentiment(classes=classes), tmp_path / "own.csv"
+    name = task.class_names[-1]
+    lines = ["tree,label", "(4 (2 good) (2 film)),4", f"(4 (2 good) (2 film)),{name}", "(3 (2 good) (2 film)),"]
+    file.write_text("\n".join(lines) + "\n")
+    assert len(task.read_examples(file)) == 3
+    file.write_text("\n".join([*lines, f"(0 (2 bad) (2 film)),{name}"]) + "\n")
+    with pytest.raises(ParseError, match=rf"own.csv, line 5: the label is '{name}', and the root .* the class 0"):
+        task.read_examples(file)
+    file.write_text("\n".join([*lines, "(0 (2 bad) (2 film)),1"]) + "\n")
+    with pytest.raises(ParseError, match=r"own.csv, line 5: the label is '1'"):
+        task.read_examples(file)
 
 
 @pytest.mark.parametrize(("name", "supervision"), [("Tree-LSTM", "nodes"), ("Tree-LSTM", "root"), ("LSTM", "nodes")])
