@@ -56,7 +56,8 @@ def prepare_corpus(
 
     Args:
         texts: see :func:`~treemem.tasks.language_modeling.readers.corpus_files`.
-        folder: to write. On the way it holds twice its final size, which is 8 bytes for each word and line.
+        folder: to write; 8 bytes for each word and line. On the way as much again is needed, in it or, if there is no
+            such folder yet, in the one above.
         most_words: see :func:`~treemem.tasks.language_modeling.readers.read_corpus`.
         overwrite: whether ``folder`` may have files.
 
@@ -75,8 +76,8 @@ def prepare_corpus(
     labels = np.array([*(label_of[word] for word in number_of), 0], np.int32)  # the last one is <eos>
     sizes, lines, splits = [], [], []
     with writing(place):
-        place.mkdir(exist_ok=True)
-        with TemporaryFile(dir=place) as label, TemporaryFile(dir=place) as arity:
+        there = place if place.is_dir() else place.parent  # a text that is refused leaves no folder behind
+        with TemporaryFile(dir=there) as label, TemporaryFile(dir=there) as arity:
             for split, file in files.items():
                 for numbers, num_lines in _trees(file, split, number_of):
                     label.write(labels[numbers].data)

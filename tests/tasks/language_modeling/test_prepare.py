@@ -100,6 +100,13 @@ def test_training_and_scores_are_those_of_the_text_and_resume_within_an_epoch(
         assert scores[0] == scores[1]
 
 
+def test_a_text_that_is_refused_leaves_no_folder(texts: Path) -> None:
+    (texts / "test.txt").write_text("unheard\n")
+    with pytest.raises(VocabularyError, match="'unheard'"):
+        prepare.prepare_corpus(texts, texts.with_name("prepared"))
+    assert [place.name for place in texts.parent.iterdir()] == [texts.name]
+
+
 def test_no_step_copies_the_text(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of(prepared(texts))
     streams: list[Any] = []
