@@ -315,6 +315,12 @@ def test_a_fit_that_fails_and_new_parameters_leave_the_model_as_it_is() -> None:
     assert fitted.classes_.tolist() == ["f", "g"]
 
 
+def test_no_tree_has_no_prediction_of_the_usual_shape(fitted: TreeClassifier) -> None:
+    nothing = Forest.from_trees([])
+    assert fitted.predict_proba(nothing).shape == (0, len(fitted.classes_))
+    assert fitted.predict(nothing).dtype == fitted.classes_.dtype
+
+
 def test_an_estimator_predicts_after_fit_only() -> None:
     for estimator, method in ((classifier(), "predict_proba"), (classifier(), "predict"), (regressor(), "predict")):
         with pytest.raises(NotFittedError):
@@ -412,6 +418,7 @@ def test_what_are_no_weights_is_refused(weight: Any, message: str) -> None:
             {"training_options": {"monitor": "macro f1"}},
             "training_options: monitor='macro f1' needs .*early_stopping=True",
         ),
+        ({"training_options": {"tensorboard": True}}, "which an estimator deletes; give the records in history_"),
         ({"training_options": {"threshold": "f1"}}, "training_options: threshold='f1' needs .*early_stopping=True"),
     ],
     ids=str,

@@ -22,10 +22,11 @@ from treemem.data.token_batch import TokenBatch
 from treemem.errors import CellError, RecipeError, TreememError, in_row
 from treemem.evaluation_mode import in_evaluation_mode
 from treemem.networks import NetworkConfig
+from treemem.networks.encoder import Encoder
 from treemem.records import check_columns
 from treemem.task import Answer, ModelOutput, Task
 from treemem.trees.forest import Forest
-from treemem.trees.formats.record_reader import is_missing
+from treemem.trees.formats.record_reader import first_refused, is_missing
 from treemem.trees.vocabulary import children_in_words, label_arity_pairs
 
 if TYPE_CHECKING:
@@ -156,6 +157,16 @@ class Model(nn.Module):
         by = getattr(self.encoder, "sort_key", "length")
         options = replace(options or BatchOptions(), sort_by_height=by == "height", sort_by_length=by == "length")
         return examples.loader(self.vocabulary, chosen, options)
+
+    def first_too_long(self, examples: Examples) -> tuple[int, TreememError] | None:
+        """Return the number of the first example that is too long for the network, and why; None if none is."""
+        encoder = self.encoder
+        if not isinstance(encoder, Encoder):
+            return None
+        return first_refused(
+            len(examples),
+            lambda first, end: encoder.check_batches(self.loader(examples, np.arange(first, end)).batches()),
+        )
 
     def outputs(
         self,
@@ -296,7 +307,7 @@ class Model(nn.Module):
             return self._joined(self.predict(self.forest_of(data), batch_size=batch_size), data)
         forest = self.forest_of(data)
         if not len(forest):
-            return np.empty(0)
+            return self.task.no_predictions()
         examples = self.task.examples_to_predict(forest)
         kept = self.outputs(examples, batch_size=batch_size)
         return self.task.predicted(kept, examples.targets, temperature=self.temperature)

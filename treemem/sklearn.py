@@ -164,6 +164,10 @@ class _TreeEstimator(BaseEstimator):
             if name not in known:
                 problem = "is a parameter of the estimator itself" if name in named else "is no option of training"
                 raise RecipeError(f"training_options: {name!r} {problem}{near_names(name, known)}")
+            if name == "tensorboard" and value:
+                problem = "writes into the folder of the run, which an estimator deletes"
+                remedy = "give the records in history_ to a treemem.runs.TensorBoardLogger"
+                raise RecipeError(f"training_options: 'tensorboard' {problem}; {remedy}")
             if patience is None and name in ("monitor", "threshold") and isinstance(value, str):
                 problem = "needs rows to validate on; give early_stopping=True, which holds some out"
                 raise RecipeError(f"training_options: {name}={value!r} {problem}")

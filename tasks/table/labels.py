@@ -137,6 +137,9 @@ class TableLabels(TableTask):
         """Return the log odds of each label."""
         return kept
 
+    def no_predictions(self) -> NDArray[np.float64]:
+        return np.empty((0, len(self.target)))
+
     def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
         """Return the probability of each label, ``[examples, labels]``."""
         return kept.double().sigmoid().numpy()

@@ -95,6 +95,9 @@ class TableRegression(TableTask):
         """Return the numbers."""
         return kept
 
+    def no_predictions(self) -> NDArray[np.float64]:
+        return np.empty(0 if len(self.target) == 1 else (0, len(self.target)))
+
     def predicted(self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
         """Return the numbers, ``[examples]``, or ``[examples, targets]`` of several."""
         numbers = kept.double().numpy()

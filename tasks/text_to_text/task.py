@@ -174,6 +174,13 @@ class TextToText(WritingTask):
         forest = forest_of_pairs((pair.source, pair.target) for pair in pairs)
         return TaskData(forest.with_data(tree_data={"split": split}), card)
 
+    def example_name(self, number: int, count: int) -> str:
+        places = [] if self.path is None else [(path, pair) for path, part in self.pairs.items() for pair in part]
+        if len(places) != count:  # examples of another file
+            return super().example_name(number, count)
+        path, pair = places[number]
+        return f"{path}, line {pair.line}"
+
     def words(self, text: str, side: str) -> Words:
         return words_of(text, None, side)
 

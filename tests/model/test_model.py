@@ -22,6 +22,7 @@ from treemem.runs.recipe import load_recipe
 from treemem.schedule.subtree_index import SubtreeIndex
 from treemem.schedule.tree_batch import TreeBatch
 from treemem.task import TASKS
+from treemem.tasks.table import task_from_table
 from treemem.trees.forest import Forest
 from treemem.trees.formats.brackets import parse_brackets
 from treemem.trees.formats.equations.parser import parse_expression
@@ -226,6 +227,40 @@ def test_a_task_reads_records_by_its_parser_unless_it_says_more() -> None:
     reader, text = MoreX().reader, "(f x y)"
     assert reader.read(text) == reader.read({"text": text, "label": 1}) == reader.read(parse_brackets(text))
     assert MoreX().class_names is None
+
+
+@pytest.mark.parametrize(
+    ("target", "shape"),
+    [("c", (0, 3)), ("p", (0, 2)), ("size", (0,)), (["size", "more"], (0, 2)), (["p", "q"], (0, 2)), ("nodes", None)],
+    ids=str,
+)
+def test_no_example_gives_no_prediction_of_the_usual_shape(target: Any, shape: tuple[int, ...] | None) -> None:
+    rows = [
+        {
+            "tree": "(f x)",
+            "c": "abc"[place],
+            "p": place % 2,
+            "q": 1,
+            "size": place + 0.5,
+            "more": 1.5,
+            "nodes": ["a", "b"],
+        }
+        for place in range(3)
+    ]
+    task = task_from_table(rows, tree="tree", target=target)
+    model = Model(task, NetworkConfig("TreeRNN", {"hidden_size": 2}))
+    some, none = model.predict(["(f x)"]), model.predict([])
+    if shape is None:
+        assert none == []
+        assert isinstance(some, list)
+    else:
+        assert none.shape == shape == (0, *some.shape[1:])
+        assert none.dtype == some.dtype
+    assert len(model.predict(Forest.from_trees([]))) == 0
+
+
+def test_no_example_of_yes_or_no_gives_one_number_each() -> None:
+    assert toy_model().predict([]).shape == (0,)
 
 
 def test_predict_names_the_text_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

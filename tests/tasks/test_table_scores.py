@@ -146,6 +146,33 @@ def test_commands_print_all_metrics_of_a_regression(tmp_path: Path, capsys: pyte
         assert rmse > mae > 0 > r2 > -1
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("rare", "2 with the answer 1"),
+        (["rare", "also"], "2 with the label 'rare'"),
+        ("common", "1 with the answer 0"),
+    ],
+)
+def test_a_threshold_chosen_on_few_examples_of_an_answer_is_warned_of(
+    target: Any, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = rows(80)
+    for place, row in enumerate(table):
+        if row["split"] == "validation":
+            row["rare"] = int(place < 8)
+        row["common"] = int(place % 4 == 2 or place % 3 == 0)
+    table[2]["common"] = 0
+    task, data = data_of(target, table)
+    options = dataclasses.replace(OPTIONS, threshold="f1", epochs=1)
+    fit(task, NETWORK, data, options, output=tmp_path / "run")
+    (warning,) = (text for text in caplog.messages if "the threshold is chosen" in text)
+    assert f"the threshold is chosen on 20 validation examples, {said}: " in warning
+    caplog.clear()
+    fit(task, NETWORK, data, dataclasses.replace(options, threshold=0.3), output=tmp_path / "run", overwrite=True)
+    assert "the threshold is chosen" not in caplog.text
+
+
 def test_a_chosen_threshold_travels_with_the_model_and_decides_answers_and_scores(trained: FitResult) -> None:
     model, (task, data) = trained.model, data_of("rare")
     threshold = model.threshold

@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from treemem.records import (
 )
 from treemem.trees.forest import Forest
 from treemem.trees.formats.forms import TextForm
-from treemem.trees.formats.record_reader import RecordReader, find_refused
+from treemem.trees.formats.record_reader import RecordReader, first_refused
 from treemem.trees.formats.text_forms import checked_form
 from treemem.trees.formats.tree_files import texts_of
 
@@ -303,31 +304,37 @@ def record_ids(source: str, reader: RecordReader, format: str | None = None) -> 
 
 
 def check_labels(model: Model, forest: Forest, source: str, format: str | None = None) -> None:
-    """Check that a model knows the labels of the examples that its task read from a file.
+    """Check that a model knows the labels of the examples that its task read from a file, and takes their length.
 
     Raises:
         VocabularyError: an unknown label; the message names file and line.
+        GraphError: an example that is too long for the network; likewise.
     """
     examples = model.task.examples_to_predict(forest)
     if not isinstance(examples, Examples):
         return
-    refused = find_refused(len(examples), lambda first, last: examples.check_vocabulary(model.vocabulary, first, last))
-    if not refused:
+    check = partial(examples.check_vocabulary, model.vocabulary)
+    refused = first_refused(len(examples), check) or model.first_too_long(examples)
+    if refused is None:
         return
-    place = min(refused)
+    place, error = refused
     lines = []
     if source != "-":
-        lines = [entry.line for entry in _record_entries(source, format_of(source, format), model.task.reader)]
-    problem = str(refused[place])
+        entries = _record_entries(source, format_of(source, format), model.task.reader, skip_blank_lines=True)
+        lines = [entry.line for entry in entries]
+    problem = str(error)
     if examples.trees_per_example == 1:
         problem = problem.removeprefix("tree 1, ")
-    if len(lines) == len(examples):
-        raise VocabularyError(problem, line=lines[place], source=source)
     name = "standard input" if source == "-" else source
-    raise VocabularyError(problem, source=f"{name}, example {place + 1}")
+    is_known = len(lines) == len(examples)
+    if isinstance(error, VocabularyError) and is_known:
+        raise VocabularyError(problem, line=lines[place], source=source)
+    raise type(error)(f"{name}, {f'line {lines[place]}' if is_known else f'example {place + 1}'}: {problem}")
 
 
-def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[Entry]:
+def _record_entries(
+    source: str, format: str, reader: RecordReader, *, skip_blank_lines: bool = False
+) -> Iterator[Entry]:
     needed = reader.example_fields
     columns = ("id", *needed) if needed else None
     records = read_records(
@@ -338,6 +345,7 @@ def _record_entries(source: str, format: str, reader: RecordReader) -> Iterator[
         one_of=needed,
         columns=columns,
         strict=False,
+        skip_blank_lines=skip_blank_lines,
     )
     for record in records:
         if record.error is not None:

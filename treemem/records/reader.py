@@ -74,7 +74,7 @@ def read_records(
         one_of: fields of which a CSV or Parquet table must have at least one column, if any are given.
         columns: the columns of Parquet to read, if they exist; all by default.
         strict: raise at the first record that cannot be read, rather than yield it with its ``error``.
-        skip_blank_lines: of text.
+        skip_blank_lines: of text, those of tabs alone too.
 
     Raises:
         RecipeError: the file does not exist, its format cannot be told, or it has no column of ``one_of``.
@@ -142,7 +142,8 @@ def _text_records(
     num_before = 0
     for number, text, error, is_ended in lines_of(stream):
         parts = text.split("\t")
-        if (skip_blank_lines or header is not None) and error is None and len(parts) == 1 and not text.strip():
+        is_blank = error is None and not text.strip()
+        if is_blank and (skip_blank_lines or (header is not None and len(parts) == 1)):
             continue
         if is_first and text.strip():
             is_first = False

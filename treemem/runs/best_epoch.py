@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -13,7 +14,10 @@ from treemem.model import Model
 from treemem.runs.options import TrainingOptions
 from treemem.task import Task
 
+_logger = logging.getLogger(__name__)
 _FEW_EXAMPLES = 8
+_FEW_ANSWERS = 3
+"""A threshold is chosen on at least so many examples of each answer, or there is a warning."""
 
 
 def chosen_monitor(
@@ -63,6 +67,31 @@ def check_defined(monitor: Monitor, value: float | None) -> float:
             "all alike; choose another training.monitor, or other validation examples"
         )
     return value
+
+
+def warn_of_few_answers(task: Task, label: NDArray[Any]) -> None:
+    """Warn if the threshold is chosen on too few validation examples with one of the answers.
+
+    Args:
+        task: of two classes, yes or no, or labels.
+        label: 0 or 1, ``[validation examples]`` or, of labels, ``[validation examples, labels]``.
+    """
+    num_examples = len(label)
+    if label.ndim == 1:
+        names = task.class_names or (0, 1)
+        counts = [(f"the answer {name!r}", int((label == number).sum())) for number, name in enumerate(names)]
+    else:
+        ones = (label == 1).sum(0).tolist()
+        named = list(zip(task.output_names or (), ones, strict=True))
+        counts = [(f"the label {name!r}", count) for name, count in named]
+        counts += [(f"no label {name!r}", num_examples - count) for name, count in named]
+    few = [f"{count} with {name}" for name, count in counts if count < _FEW_ANSWERS]
+    if few:
+        _logger.warning(
+            "the threshold is chosen on %d validation examples, %s: it may be far off for new examples; give more "
+            "validation examples, data.stratified=true, or a threshold of your own",
+            num_examples, ", ".join(few),
+        )  # fmt: skip
 
 
 def check_training_threshold(task: Task, options: TrainingOptions, num_validation: int) -> None:

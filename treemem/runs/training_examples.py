@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from treemem.data.examples import Examples
-from treemem.errors import RecipeError
+from treemem.errors import GraphError, RecipeError
+from treemem.model import Model
 from treemem.runs.options import Curriculum
 from treemem.trees.forest_arrays import blocks_of_trees
 from treemem.trees.vocabulary import Vocabulary, label_arity_pairs
@@ -33,6 +34,18 @@ def split_examples(examples: Examples) -> tuple[Any, Any]:
         if "weight" in examples.targets and len(part) and not examples.targets_of(part)["weight"].any():
             raise RecipeError(f"all {purpose} examples have the weight 0, so their mean loss is undefined")
     return train, validation
+
+
+def check_lengths(model: Model, examples: Examples) -> None:
+    """Refuse an example that is too long for the network.
+
+    Raises:
+        GraphError: the message names its place.
+    """
+    refused = model.first_too_long(examples)
+    if refused is not None:
+        place, error = refused
+        raise GraphError(f"{model.task.example_name(place, len(examples))}: {error}") from error
 
 
 def examples_of_epoch(

@@ -29,17 +29,22 @@ from treemem.errors import RecipeError
 from treemem.metrics.score import Score
 from treemem.model import Model
 from treemem.networks import NetworkConfig
-from treemem.networks.encoder import Encoder
 from treemem.progress_bar import progress_bar
 from treemem.runs.accelerator import fabric_of_process
-from treemem.runs.best_epoch import check_defined, check_training_threshold, chosen_monitor
+from treemem.runs.best_epoch import check_defined, check_training_threshold, chosen_monitor, warn_of_few_answers
 from treemem.runs.loggers import Logger, Loggers, check_loggers
 from treemem.runs.optimisation import average_is_due, plateau_scheduler, rate_factor, rate_scheduler
 from treemem.runs.options import TrainingOptions
 from treemem.runs.progress import RunLog, epoch_line
 from treemem.runs.same_run import fingerprint
 from treemem.runs.state import RunState
-from treemem.runs.training_examples import examples_of_epoch, merged_outputs, split_examples, unseen_labels
+from treemem.runs.training_examples import (
+    check_lengths,
+    examples_of_epoch,
+    merged_outputs,
+    split_examples,
+    unseen_labels,
+)
 from treemem.runs.training_step import MAIN_LOSS, check_training_graphs
 from treemem.task import Task
 from treemem.trees.forest import Forest
@@ -134,9 +139,8 @@ class Trainer:
                 "a budget of seconds is for one process; train without torchrun, or for a number of epochs"
             )
         check_training_graphs(self.model, self.examples, options, self.device, self.processes)
-        loader = self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
-        if isinstance(self.model.encoder, Encoder):
-            self.model.encoder.check_batches(loader.batches())
+        self.examples.loader(self.model.vocabulary)  # refuses unknown labels before anything is written
+        check_lengths(self.model, self.examples)
         self.fingerprint = fingerprint(self.model, self.examples, options)
         self.terms = {**self.fingerprint, **dataclasses.asdict(options), "device": self.device.type}
         self.monitor = chosen_monitor(self.model, self.examples, self.train_ids, self.validation_ids, options)
@@ -171,6 +175,8 @@ class Trainer:
         self.progress, self.learner = self.state.progress, self.state.learner
         if options.cuda_graphs:
             self.learner.capture(self.examples)
+        if isinstance(options.threshold, str) and self.processes.is_first:
+            warn_of_few_answers(self.model.task, self.examples.targets_of(self.validation_ids)["label"])
         self.start_clocks()
         self.judge_if_due()
         by_step = options.rate_varies and options.budget is None

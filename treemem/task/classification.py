@@ -189,6 +189,10 @@ class ClassificationTask(Task):
         scaled = kept if temperature == 1.0 else self.temperature_scaled(kept.double(), temperature)
         return self.probabilities(scaled, targets)
 
+    def no_predictions(self) -> NDArray[np.float64]:
+        is_of_yes = self.class_names is None and type(self).probabilities is not ClassificationTask.probabilities
+        return np.empty(0 if is_of_yes else (0, self.num_classes))
+
     def answers(
         self, kept: Tensor, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0, threshold: float = 0.5
     ) -> list[Answer]:

@@ -195,6 +195,15 @@ class Task(ABC):
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the task. It does not depend on the data drawn."""
 
+    def example_name(self, number: int, count: int) -> str:
+        """Return how errors name an example of :meth:`make_data`, such as its file and line.
+
+        Args:
+            number: of the example, from 0.
+            count: of all examples.
+        """
+        return f"example {number + 1} of {count}"
+
     def split_and_group(self, examples: Examples) -> dict[str, Iterable[Any]]:
         """Return the columns of the splits, if examples are divided, and of what scores are grouped by, not binned."""
         values = examples.group if examples.difficulty is None else examples.difficulty
@@ -387,6 +396,10 @@ class Task(ABC):
     def predicted(self, kept: Any, targets: Mapping[str, NDArray[Any]], *, temperature: float = 1.0) -> Any:
         """Return a list of predictions; a classification returns an array of probabilities."""
         return [answer.prediction for answer in self.answers(kept, targets, temperature=temperature)]
+
+    def no_predictions(self) -> Any:
+        """Return what :meth:`predicted` returns for no example: by default an empty list."""
+        return []
 
     def answer_scores(self, kept: Any) -> Tensor:
         """Return a score of each answer for each example, ``[examples, answers]``: what explanations attribute.

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import treemem
+from treemem import checkpoint
 from treemem.cli.program import main
 from treemem.errors import GraphError, ParseError, RecipeError, TreememError, VocabularyError
+from treemem.model import Model
 from treemem.networks import NetworkConfig
 from treemem.records import write_records
 from treemem.runs import TrainingOptions, evaluate, fit
@@ -220,7 +222,8 @@ def test_a_target_that_the_network_could_not_write_is_refused_before_training(tm
     task = TextToText(path=file_of(tmp_path, lines_of([(f"{word} a", " ".join("A" * 14)) for word in "abcdefghij"])))
     data = task.make_data(TextDataOptions())
     with pytest.raises(
-        GraphError, match="a target has 15 symbols, its end included, and the network writes at most 14"
+        GraphError,
+        match=r"pairs.tsv, line 1: a target has 15 symbols, its end included, and the network writes at most 14",
     ):
         fit(task, NETWORK, data, TrainingOptions(epochs=1), output=tmp_path / "run")
     network = NETWORK.replace(most_symbols=15)
@@ -232,9 +235,23 @@ def test_a_test_target_that_is_too_long_is_refused_before_the_first_epoch(tmp_pa
     short, long = file_of(tmp_path, lines_of(PAIRS)), file_of(tmp_path, f"a\t{'A ' * 40}\n", "long.tsv")
     task = TextToText(path=short, test_path=long)
     config = NetworkConfig(network, {"hidden_size": 8})
-    with pytest.raises(GraphError, match="a target has 41 symbols"):
+    with pytest.raises(GraphError, match=r"long.tsv, line 1: a target has 41 symbols"):
         fit(task, config, task.make_data(TextDataOptions()), TrainingOptions(epochs=1), output=tmp_path / "run")
     assert not [*tmp_path.glob("run/checkpoints*")]
+
+
+def test_a_long_target_of_a_file_to_score_and_of_other_data_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = TextToText(path=file_of(tmp_path, lines_of(PAIRS)))
+    checkpoint.save(tmp_path / "model", Model(task, NETWORK))
+    word, target = PAIRS[0]
+    long = file_of(tmp_path, f"{word}\t{target}\n\n \t \n{word}\t{f'{target} ' * 60}\n", "long.tsv")
+    assert main(["evaluate", str(tmp_path / "model"), long]) == 2
+    assert "long.tsv, line 4: a target has " in capsys.readouterr().err
+    other = task.read_examples(long).with_data(tree_data={"split": np.array(["train", "train"])})
+    with pytest.raises(GraphError, match="example 2 of 2: a target has "):
+        fit(task, NETWORK, other, TrainingOptions(epochs=1), output=tmp_path / "run")
 
 
 def test_records_of_a_data_frame_or_list_are_predicted_as_those_of_files(tmp_path: Path) -> None:
