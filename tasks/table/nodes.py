@@ -77,7 +77,9 @@ class TableNodes(TableTask):
         lists = self._lists(table)
         rows = np.repeat(np.arange(len(lists)), [len(names) for names in lists]).tolist()
         in_order = (name for names in lists for name in names)
-        return np.array(class_numbers(self.classes, in_order, lambda node, problem: table.refuse(rows[node], problem)), np.int64)
+        return np.array(
+            class_numbers(self.classes, in_order, lambda node, problem: table.refuse(rows[node], problem)), np.int64
+        )
 
     def _with_targets(self, table: Table, split: Mapping[str, NDArray[Any]]) -> Forest:
         return table.forest.with_data(

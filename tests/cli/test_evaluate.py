@@ -128,6 +128,24 @@ def test_a_wrong_file_is_told(content: str, said: str, folder: Path, failing: Ca
     assert said in failing("evaluate", "equation_verification", "own.csv")
 
 
+def test_data_of_the_run_that_have_changed_are_not_scored_as_such(
+    folder: Path, capsys: pytest.CaptureFixture[str], failing: Callable[..., str]
+) -> None:
+    rows = [{"tree": f"(f {'xy'[place % 2]} y)", "c": "ab"[place % 2]} for place in range(40)]
+    (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "own.yaml").write_text(
+        "task: table_classes\ntask_options: {path: own.jsonl, target: [c]}\n"
+        "data: {duplicates_together: false}\ntraining: {epochs: 1, threads: 1}\n"
+        "networks: {RNN: {network: TreeRNN, options: {hidden_size: 2}}}\n"
+    )
+    assert main(["train", "own.yaml", "-o", "own"]) == 0
+    assert main(["evaluate", "own"]) == 0
+    rows[0]["c"] = "b"
+    (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "own/RNN are not those of its training any more" in failing("evaluate", "own")
+    assert main(["evaluate", "own", "own.jsonl"]) == 0
+
+
 def test_a_folder_of_several_runs_names_them_and_a_damaged_one_is_told(
     folder: Path, trained: Path, failing: Callable[..., str]
 ) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +101,17 @@ def test_several_seeds_give_mean_and_deviation(tmp_path: Path) -> None:
     assert [len(fit.records) for fit in result.fits] == [2, 2, 2]
     with pytest.raises(RecipeError, match="seeds must be distinct"):
         fit_seeds(MoreX(), NETWORK, toy_data(), options, seeds=[1, 1], output=tmp_path)
+
+
+def test_loggers_get_the_records_of_one_seed_after_the_other(tmp_path: Path) -> None:
+    seen: list[int] = []
+    options = TrainingOptions(epochs=2, batch_size=16)
+
+    def log(record: Mapping[str, Any]) -> None:
+        seen.append(record["epoch"])
+
+    fit_seeds(MoreX(), NETWORK, toy_data(80), options, seeds=[1, 2], output=tmp_path, loggers=[log])
+    assert seen == [1, 2, 1, 2]
 
 
 def test_seeds_of_an_own_network_are_scored_in_batches_and_threads_of_their_training(

@@ -94,6 +94,8 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
         ({"task_options": {"strict": "maybe"}}, r"task_options\.strict must be true or false, not 'maybe'"),
         ({"task_options": {"strikt": True}}, r"no field 'task_options\.strikt'; did you mean strict"),
         ({"seeds": ["a"]}, r"seeds must be a list of whole numbers"),
+        ({"seeds": 3}, r"seeds must be a list of whole numbers, not '3'; write \[3\]$"),
+        ({"seeds": "three"}, r"seeds must be a list of whole numbers, not 'three'$"),
         ({"seeds": [1, -1]}, r"seeds must be from 0 to 2\^63 - 1, not -1$"),
         ({"seeds": [1, 2, 1]}, r"seeds must differ, not 1, 2, 1$"),
     ],

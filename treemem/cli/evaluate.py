@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from treemem.cli.command import Command, CommandParser, UsageError, add_input_format, add_on_error, add_overrides, add_shared
+from treemem.cli.command import (
+    Command,
+    CommandParser,
+    UsageError,
+    add_input_format,
+    add_on_error,
+    add_overrides,
+    add_shared,
+)
 from treemem.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -143,7 +151,7 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
         RecipeError: an option that scoring may not change, or a run without the recipe that says what its data are.
     """
     from treemem.data.examples import TaskData
-    from treemem.runs.network_folder import RECIPE
+    from treemem.runs.network_folder import RECIPE, recorded_digest
     from treemem.runs.recipe import load_recipe, load_task_data
 
     given: dict[str, Any] = {"task_options": model.task.options}
@@ -175,7 +183,15 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
         if options.on_error == "skip":
             return task, task.read_good_examples(options.data, model.vocabulary, format=options.format)
         return task, TaskData(task.read_examples(options.data, format=options.format), "")
-    return task, task.make_data(data_options)
+    made = task.make_data(data_options)
+    if folder is not None and recipe is not None and not options.set:
+        digest = recorded_digest(folder)
+        if digest and digest != task.examples(made.forest).digest():
+            raise RecipeError(
+                f"the data of {folder} are not those of its training any more: a file or what makes them has changed. "
+                "Name the file as DATA to score it as it is now, or restore it"
+            )
+    return task, made
 
 
 def _as_json(

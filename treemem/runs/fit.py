@@ -31,12 +31,13 @@ BAD_ROWS = "bad_rows.jsonl"
 
 
 class FitOptions(TypedDict, total=False):
-    """How :func:`fit` treats the folder of a run, shows its progress and finds networks."""
+    """How :func:`fit` treats the folder of a run, shows and logs its progress, and finds networks."""
 
     resume: bool
     overwrite: bool
     progress: bool | None
     networks: Mapping[str, Callable[..., nn.Module]] | None
+    loggers: Sequence[Logger]
 
 
 def fit(

@@ -306,7 +306,21 @@ def _read_value(declared: Any, value: Any, place: str) -> Any:
         return _parser_of(declared).parse_object({"value": copy.deepcopy(value)}).value
     except (ArgumentError, TypeError, ValueError) as error:
         shown = shorten(str(value), _LONGEST_SHOWN)
-        raise RecipeError(f"{place} must be {type_words(declared)}, not {shown}") from error
+        as_list = f"; write [{value!s:.50}]" if _is_item(declared, value) else ""
+        raise RecipeError(f"{place} must be {type_words(declared)}, not {shown}{as_list}") from error
+
+
+def _is_item(declared: Any, value: Any) -> bool:
+    """Return whether a list with this one value is of the declared type."""
+    from jsonargparse import ArgumentError
+
+    if not isinstance(value, (str, int, float)):
+        return False
+    try:
+        _parser_of(declared).parse_object({"value": [value]})
+    except (ArgumentError, TypeError, ValueError):
+        return False
+    return True
 
 
 @cache

@@ -203,8 +203,8 @@ def fit_seeds(
 ) -> SeedsResult:
     """Train from each seed in ``output/seed-N``, and evaluate each on ``split``.
 
-    The other arguments, ``resume``, ``overwrite``, ``progress`` and ``networks`` too, are those of
-    :func:`treemem.runs.fit`.
+    The other arguments, ``resume``, ``overwrite``, ``progress``, ``networks`` and ``loggers`` too, are those of
+    :func:`treemem.runs.fit`. Loggers get the records of one seed after the other, each from its epoch 1 on.
 
     Raises:
         RecipeError: no seed, or one twice; a split without labelled examples; and what ``fit`` and ``evaluate`` raise.
