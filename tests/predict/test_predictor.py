@@ -139,7 +139,7 @@ def test_a_label_that_the_model_does_not_know_is_an_error_of_its_record() -> Non
     answers = list(TreePredictor(model).predict(texts))
     good, wrong = (
         [0, 2, 4],
-        {1: "line 2: node 1 .* unknown function 'sin'", 3: "line 4: node 2 .*'Symbol:var_2'; did you"},
+        {1: "line 2: node 2 .* unknown function 'sin'", 3: "line 4: node 3 .*'Symbol:var_2'; did you"},
     )
     for place, answer in enumerate(answers):
         assert answer["error"] is None if place in good else re.match(wrong[place], answer["error"])
