@@ -179,7 +179,7 @@ def check_run(folder: Path, _: object) -> None:
         for number in {*named["best"], *named["last"]}:
             checkpoint.verified_files(run.path / "checkpoints" / f"{number:06d}")
     if last is None:
-        with pytest.raises(CheckpointError, match=r"is no checkpoint|there is no checkpoint"):
+        with pytest.raises(CheckpointError, match=r"has no weights|is no checkpoint|there is no checkpoint"):
             treemem.load(run.path)
     else:
         treemem.load(run.path)
