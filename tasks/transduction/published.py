@@ -23,6 +23,24 @@ CONVERGED = 0.5
 """The coarse accuracy over all lengths from which a run counts as converged."""
 
 
+def best_on_validation(rows: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> str:
+    """Return the row whose runs have the highest mean coarse accuracy on validation; of equal ones the first.
+
+    Args:
+        rows: the records of each row of a study.
+        names: of the rows that compete. Those without a record do not.
+
+    Returns:
+        The name of the row, empty if none has a record.
+    """
+
+    def accuracy(name: str) -> float:
+        scores = [recorded_scores(record, "validation")[-1].metrics["coarse accuracy"] or 0 for record in rows[name]]
+        return sum(scores) / len(scores)
+
+    return max((name for name in names if rows.get(name)), key=accuracy, default="")
+
+
 def solved(records: Sequence[Mapping[str, Any]]) -> int:
     """Return how many runs of a study solve their test, in every group of eight lengths."""
     return sum(

@@ -14,7 +14,7 @@ from treemem.runs.study_file import StudyFolder
 from treemem.runs.study_file_run import StudyResults
 from treemem.tasks.training_curves import curve_records
 from treemem.tasks.transduction import Transduction
-from treemem.tasks.transduction.published import is_met, solved
+from treemem.tasks.transduction.published import best_on_validation, is_met, solved
 
 
 @pytest.mark.parametrize("kind", ["copy", "reversal"])
@@ -27,11 +27,11 @@ def test_a_data_set_of_a_study_is_of_its_own_kind(kind: str, tmp_path: Path) -> 
         assert record["target"].split() == (source if kind == "copy" else source[::-1])
 
 
-def record(*accuracies: float, all_lengths: float = 1.0) -> dict[str, object]:
+def record(*accuracies: float, all_lengths: float = 1.0, part: str = "test") -> dict[str, object]:
     """The record of a run with these accuracies by length."""
     groups = [*(8 * place for place in range(len(accuracies))), "all"]
     scores = {"length": groups, "examples": [10] * len(groups), "coarse accuracy": [*accuracies, all_lengths]}
-    return {"run": "x", "scores": {"test": scores}}
+    return {"run": "x", "scores": {part: scores}}
 
 
 def test_a_run_is_solved_if_it_is_at_every_length() -> None:
@@ -62,3 +62,10 @@ def test_curves_are_those_of_the_log_and_known_ones_are_not_read_again(tmp_path:
         "epochs": [{"epoch": 1, "loss": 2.0, "validation_coarse accuracy": 0.5}],
     }
     assert list(curve_records(done, [found])) == []
+
+
+def test_of_two_optimizers_the_one_that_is_better_in_validation_stands_in_the_table() -> None:
+    adam = [record(all_lengths=accuracy, part="validation") for accuracy in (0.9, 0.2)]
+    rows = {"Adam": adam, "Muon": [record(all_lengths=0.6, part="validation")]}
+    assert best_on_validation(rows, ["Adam", "Muon", "not recorded"]) == "Muon"
+    assert best_on_validation(rows, ["not recorded"]) == ""
