@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from treemem.data.data_card import data_card
 from treemem.data.examples import TaskData
 from treemem.errors import RecipeError
 from treemem.task.sequences import SourceDataOptions, forest_of_pairs
-from treemem.tasks.transduction.grammars import DRAWS, Kind, Pair, has_length
+from treemem.tasks.transduction.grammars import DRAWS, Kind, Pair, grammar, has_length, is_grammar
 
 _DRAWS_PER_PAIR = 100  # before giving up on one that is new
 
@@ -25,6 +25,8 @@ class TransductionDataOptions(SourceDataOptions):
         train_lengths: the shortest and the longest source of training and validation. All lengths are equally likely
             that the kind has: of ``"bigram_flip"`` and ``"priority_sort"`` even ones, of ``"associative_recall"``
             multiples of 4 from 12 up. A length with few sources gets fewer, because no source occurs twice.
+        lengths: ``"uniform"``, or ``"grammar"``: lengths of a synchronous grammar as likely as it makes them, so most
+            are short.
         path: use the pairs of this file instead. Its field ``split`` (train, validation, test) divides them.
 
     Raises:
@@ -32,6 +34,8 @@ class TransductionDataOptions(SourceDataOptions):
     """
 
     least_length: ClassVar[int] = 3
+
+    lengths: Literal["uniform", "grammar"] = "uniform"
 
 
 def draw_pairs(kind: Kind, alphabet: int, options: TransductionDataOptions) -> TaskData:
@@ -44,6 +48,8 @@ def draw_pairs(kind: Kind, alphabet: int, options: TransductionDataOptions) -> T
     Raises:
         RecipeError: there are too few sources of these lengths.
     """
+    if options.lengths == "grammar" and not is_grammar(kind):
+        raise RecipeError(f"data.lengths=grammar is for svo_sov and gender; {kind} has no grammar, so set uniform")
     generator = np.random.default_rng(options.seed)
     pairs: list[Pair] = []
     seen: set[tuple[str, ...]] = set()
@@ -56,8 +62,10 @@ def draw_pairs(kind: Kind, alphabet: int, options: TransductionDataOptions) -> T
                 f"the length of a source of {kind} is {rule}, and data asks {split} for {shortest} to {longest}"
             )
         first = len(pairs)
+        chances = grammar(kind).length_chances(lengths) if options.lengths == "grammar" else None
         for _ in range(_DRAWS_PER_PAIR * count):
-            pair = DRAWS[kind](lengths[int(generator.integers(len(lengths)))], alphabet, generator)
+            place = generator.integers(len(lengths)) if chances is None else generator.choice(len(lengths), p=chances)
+            pair = DRAWS[kind](lengths[int(place)], alphabet, generator)
             if tuple(pair[0]) not in seen:
                 seen.add(tuple(pair[0]))
                 pairs.append(pair)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
@@ -111,6 +111,11 @@ class Grammar:
             for which in range(2)
         )
         return list(dict.fromkeys(source)), list(dict.fromkeys(target))
+
+    def length_chances(self, lengths: Sequence[int]) -> NDArray[np.float64]:
+        """Return the probability that a source has each of these lengths, given that it has one of them: ``[lengths]``."""
+        chances = self._inside_of(self.start, max(lengths))[list(lengths)]
+        return chances / chances.sum()
 
     def draw(self, length: int, number: int, generator: np.random.Generator) -> Pair:
         """Return a source of ``length`` symbols with its target; numbers are below ``number``.
@@ -252,6 +257,11 @@ DRAWS: dict[Kind, _Draw] = {
 }
 
 
+def is_grammar(kind: Kind) -> bool:
+    """Return whether a kind is derived by a grammar."""
+    return kind in ("svo_sov", "gender")
+
+
 def has_length(kind: Kind, length: int) -> bool:
     """Return whether the function of a kind takes sources of this length; a grammar tells when it draws."""
     if kind == "associative_recall":
@@ -261,7 +271,7 @@ def has_length(kind: Kind, length: int) -> bool:
 
 def symbols_of(kind: Kind, alphabet: int) -> Pair:
     """Return all symbols of the sources of a kind, and all of its targets."""
-    if kind in ("svo_sov", "gender"):
+    if is_grammar(kind):
         return grammar(kind).words(_numbers(kind, alphabet))
     symbols = [str(symbol) for symbol in range(alphabet)]
     more = {"associative_recall": [";", "?"], "priority_sort": [f"p{place}" for place in range(alphabet)]}

@@ -108,6 +108,19 @@ TRANSDUCE = {
 """Each kind as a function of the source, apart from its derivation."""
 
 
+def test_sentences_are_as_long_as_their_grammar_makes_them() -> None:
+    """With ``a`` and then nothing or a sentence, half each, a sentence of one word more is half as likely."""
+    chances = Grammar("0.5 sentence -> [a/b]\n0.5 sentence -> [a/b sentence]\n").length_chances([1, 2, 3])
+    np.testing.assert_allclose(chances, [4 / 7, 2 / 7, 1 / 7])
+    task = Transduction("svo_sov", 30)
+    options = replace(SMALL, training_size=400, train_lengths=(3, 60), lengths="grammar")
+    trees = task.make_data(options).forest
+    length = np.array([len(record["source"].split()) for record in task.records_of(trees[:400])])
+    assert 0.4 < (length <= 8).mean() < 0.6  # 51 % of all sentences
+    with pytest.raises(RecipeError, match="copy has no grammar, so set uniform"):
+        Transduction("copy", 8).make_data(options)
+
+
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_the_published_pairs_are_pairs_of_the_grammars(kind: Kind) -> None:
     source, target = (side.split() for side in EXAMPLES[kind])
