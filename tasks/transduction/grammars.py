@@ -113,7 +113,7 @@ class Grammar:
         return list(dict.fromkeys(source)), list(dict.fromkeys(target))
 
     def length_chances(self, lengths: Sequence[int]) -> NDArray[np.float64]:
-        """Return the probability that a source has each of these lengths, given that it has one of them: ``[lengths]``."""
+        """Return the probability that a source has each of these lengths, given that it has one of them."""
         chances = self._inside_of(self.start, max(lengths))[list(lengths)]
         return chances / chances.sum()
 
