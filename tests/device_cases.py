@@ -51,6 +51,7 @@ from treemem.nn import (
     SequenceToSequence,
     StepCell,
     SuperpositionStack,
+    TransformerLanguageModel,
     TreeLSTM,
     TreeNetwork,
     UniversalTransformer,
@@ -308,6 +309,10 @@ def _cases() -> dict[str, Callable[[int], Case]]:
         named[f"language model, {name}"] = partial(
             language_model_case, lambda options=options: LanguageModel(SIZE, SYMBOLS, num_layers=2, **options)
         )
+    named["language model, Transformer"] = partial(
+        language_model_case,
+        lambda: TransformerLanguageModel(SIZE, SYMBOLS, layers="1.superposition-3.1", num_heads=2),
+    )
     named["PRPN"] = partial(language_model_case, lambda: PRPN(SIZE, SYMBOLS, slots=3, hard=False, residual_blocks=1))
     equal, classes, numbers = torch.tensor([1, 0]), torch.tensor([2, -1]), torch.tensor([0.5, 2.0])
     heads: dict[str, tuple[Callable[[], nn.Module], int, Tensor]] = {

@@ -114,17 +114,17 @@ def check_graphs(model: Model, examples: Examples, device: torch.device, option:
         RecipeError: it cannot; says why.
     """
     encoder, name = model.encoder, model.network.network
-    problem = None
+    problem, is_stream = None, isinstance(examples, StreamExamples)
     if not captures_on(device):
         problem = f"this would run on {device.type}, and graphs need a CUDA device"
     elif not hasattr(encoder, "in_bucket"):
         problem = f"{name} cannot run as a graph"
-    elif isinstance(examples, StreamExamples):
+    elif reason := encoder.why_not_captured if is_stream else encoder.why_not_in_bucket:
+        problem = f"{name} cannot run as a graph on these examples: {reason}"
+    elif is_stream:
         return
     elif isinstance(examples, SequenceExamples):
         problem = f"the targets of {model.task.name} are sequences of any length"
-    elif encoder.why_not_in_bucket is not None:
-        problem = f"{name} cannot run as a graph on these examples: {encoder.why_not_in_bucket}"
     elif not model.task.reads_roots_only:
         problem = f"{model.task.name} reads the states of nodes, of which each batch has another number"
     elif examples.node_targets and model.task.unlabelled_node is None and not hasattr(encoder, "bucket"):

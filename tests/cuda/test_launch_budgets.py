@@ -21,20 +21,19 @@ from treemem.networks import every_network
 from treemem.networks.parsers.ordered_memory.layer import MemoryMaps
 from treemem.nn import TreeNetwork
 from treemem.ops import cuda_kernels
+from treemem.registry import folder_constants
 
 LENGTH = 4
 """Trees of this height, or sequences that grow with it."""
-KERNELS = {
-    "Child-Sum Tree-LSTM": 54,
-    "Tree-LSTM": 47,
-    "Tree-LSTM+stack": 47,
-    "Tree-LSTM+stack+normalize": 47,
-    "Tree-LSTM+stack+normalize+no-op": 47,
-    "Tree-RNN": 45,
-    "Tree-RNN+stack": 68,
-    "Tree-RNN+stack+no-op": 68,
-    "TreeCell": 63,
+BUDGETS = {
+    **{
+        name: budget
+        for _, budgets in folder_constants("treemem.networks", "LAUNCHES")
+        for name, budget in budgets.items()
+    },
     "Tree-LSTM, both ways": 197,
+    "Tree-LSTM with features": 81,
+    "Tree-LSTM, part by part": 113,
     "own cell": 59,
     "memory cell, stack": 108,
     "memory cell, registers": 139,
@@ -43,48 +42,15 @@ KERNELS = {
     "memory cell, queue": 103,
     "memory cell, deque": 118,
     "memory cell, superposition stack": 96,
+    "memory cell, doubly linked list": 503,
     "cell, GRU": 69,
     "known actions, top": 20,
     "known actions, bottom": 20,
     "attention, bilinear": 37,
     "RNN with a superposition stack": 53,
     "transduction": 82,
-    "Tree-LSTM with features": 81,
-    "Tree-LSTM, part by part": 113,
-    "CRvNN": 411,
-    "ON-LSTM": 135,
-    "Gumbel Tree-LSTM": 190,
-    "Disjoint Tree-LSTM": 1940,  # of which most are those of an LSTM in torch
-    "Ordered Memory": 761,
-    "Ordered Memory, Tree-RNN cell": 475,
-    "EBT-GRC": 360,
-    "SPINN": 138,
-    "SPINN, gold transitions": 79,
-    "RL-SPINN": 118,
-    "BT-GRC": 272,
-    "BT-GRC, OneSoft": 4575,
-    "RRNet": 3130,
-    "Recursion in Recursion": 505,
-    "RIR-GRC": 228,
-    "BBT-GRC": 68,
-    "language model, ON-LSTM": 292,
-    "Stack-attention Transformer": 282,
 }
-"""Budgets of networks that run in kernels of Triton. The loss, which weighs all outputs, takes some 20 of them."""
-PLAIN = {
-    "DIORA": 5958,
-    "LSTM": 798,
-    "RNN": 226,
-    "Transformer": 182,
-    "Universal Transformer": 499,
-    "WordByWordAttention": 1340,
-    "AttentiveReader": 2125,
-    "ImpatientReader": 2361,
-    "DeepLSTMReader": 2211,
-    "memory cell, doubly linked list": 503,
-    "PRPN": 3325,
-}
-"""Budgets of networks whose operations are torch's: what they take today."""
+"""Those of networks stand in their folders. The loss, which weighs all outputs, takes some 20 launches."""
 
 needs_interpreter = pytest.mark.skipif(not HAS_INTERPRETER, reason="Triton is not installed, or there is a GPU")
 
@@ -107,18 +73,13 @@ def check(launches: int, budget: int) -> None:
 
 
 def test_every_network_has_a_budget() -> None:
-    assert every_network(LENGTH).keys() <= {*KERNELS, *PLAIN}
+    assert every_network(LENGTH).keys() <= BUDGETS.keys() <= CASES.keys()
 
 
 @needs_interpreter
-@pytest.mark.parametrize("name", KERNELS)
-def test_networks_in_kernels_stay_within_their_budgets(name: str) -> None:
-    check(launches_of(name), KERNELS[name])
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_networks_in_torch_stay_within_their_budgets(name: str) -> None:
-    check(launches_of(name), PLAIN[name])
+@pytest.mark.parametrize("name", BUDGETS)
+def test_networks_stay_within_their_budgets(name: str) -> None:
+    check(launches_of(name), BUDGETS[name])
 
 
 WORKLOADS = {

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cuda.test_launch_budgets import KERNELS
+from cuda.test_launch_budgets import BUDGETS
 from device_cases import CASES, outcome, placed
 from engine_parity import assert_same
 from fake_device import DEVICE, fake_device
@@ -33,6 +33,7 @@ WAITS = {
     "transduction, decoding": 2,
     "transduction, bidirectional, decoding": 2,
     "transduction with attention, decoding": 2,
+    "language model, Transformer": 2,
 }
 """How often a batch waits for the device, forwards and backwards; 0 for the others. All have more steps or levels."""
 
@@ -76,7 +77,7 @@ def test_a_device_gives_what_the_plain_engine_gives_on_the_cpu(
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", BUDGETS)
 def test_kernels_give_on_a_gpu_what_the_plain_engine_gives_on_the_cpu(name: str, dtype: torch.dtype) -> None:
     compare(name, "cuda", dtype, kernels=True)
 

@@ -37,10 +37,14 @@ def sequences(network: str = "RNN", **options: Any) -> Run:
     return MoreX(), NetworkConfig(network, {"hidden_size": 4, **options}), toy_data(26)
 
 
-def stream() -> Run:
+def stream(network: NetworkConfig | None = None) -> Run:
     task = LanguageModeling(words=100, steps=6, evaluation_columns=4)
     options = {"hidden_size": 4, "num_layers": 1, "cell": "LSTM", "output_dropout": 0.2}
-    return task, NetworkConfig("LanguageModel", options), task.make_data(LanguageDataOptions(24, 6, 6, seed=1))
+    return (
+        task,
+        network or NetworkConfig("LanguageModel", options),
+        task.make_data(LanguageDataOptions(24, 6, 6, seed=1)),
+    )
 
 
 def nodes(folder: Path) -> Run:
@@ -171,6 +175,10 @@ def test_evaluation_and_prediction_with_graphs_give_the_same() -> None:
         (
             sequences("SPINN", transitions="reinforced"),
             "ReinforcedTransitions, which trains SPINN, has a training step or",
+        ),
+        (
+            stream(NetworkConfig("TransformerLanguageModel", {"hidden_size": 4, "num_heads": 2})),
+            "TransformerLanguageModel cannot run as a graph on these examples: it cuts each batch into sentences",
         ),
     ],
 )

@@ -119,6 +119,7 @@ LANGUAGE_MODELS = [
     NetworkConfig("LanguageModel", {"layer_sizes": [8, 6], "chunk_size": 2}),
     NetworkConfig("LanguageModel", {"cell": "LSTM", "num_layers": 2}),
     NetworkConfig("PRPN", {"slots": 3, "lookback": 2, "embedding_size": 5, "embedding_bound": 1.0}),
+    NetworkConfig("TransformerLanguageModel", {"layers": "1.superposition-3.1", "num_heads": 2}),
 ]
 """They give scores of words at each token, and no states."""
 READERS = [*NETWORKS, *LANGUAGE_MODELS]

@@ -35,6 +35,7 @@ RATES: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("ONLSTM", ON_LSTM, OF_WORDS),
     ("LanguageModel", ON_LSTM, (*OF_WORDS, "embedding_dropout")),
     ("LanguageModel", {**TWO_LAYERS, "cell": "LSTM"}, (*OF_WORDS, "embedding_dropout")),
+    ("TransformerLanguageModel", {"layers": "1.superposition-3", "num_heads": 2}, ("dropout", "input_dropout")),
 ]
 
 

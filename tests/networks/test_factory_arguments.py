@@ -30,6 +30,7 @@ from treemem.nn import (
     SequenceToSequence,
     StackTreeLSTM,
     Transformer,
+    TransformerLanguageModel,
     TreeLSTM,
     WordVectors,
 )
@@ -40,6 +41,7 @@ TREES = [Tree("f", [Tree("x"), Tree("y")]), Tree("g", [Tree("x")])]
 LAYERS = [name for name in treemem.nn.__all__ if issubclass(getattr(treemem.nn, name), nn.Module)]
 OTHERS: dict[str, Callable[..., nn.Module]] = {
     "language model": lambda **where: LanguageModel(8, SYMBOLS, chunk_size=4, **where),
+    "language model, Transformer": lambda **where: TransformerLanguageModel(8, SYMBOLS, **where),
     "transduction": lambda **where: SequenceToSequence(8, SYMBOLS, memory_size=4, embedding_size=4, **where),
     "cell": lambda **where: LSTMCell(3, 4, **where),
     "cell with a memory": lambda **where: MemoryCell(partial(LSTMCell, hidden_size=4), NeuralStack(), 3, 4, **where),

@@ -230,6 +230,11 @@ class SequenceEncoder(RecordedOptions, Encoder, Resettable):
         """Why :meth:`in_bucket` does not serve this network; None if it does."""
         return "its steps depend on the lengths of the sequences"
 
+    @property
+    def why_not_captured(self) -> str | None:
+        """Why a step over sequences of equal lengths cannot be a CUDA graph; None if it can."""
+        return None
+
     longest_in_bucket: int | None = None
     """The most tokens that a sequence may have; None: any number."""
 

@@ -131,6 +131,10 @@ class TransitionEncoder(JoiningEncoder):
         return {"given": transition_actions(*token_reductions(batch.forest, self.form))}
 
     @property
+    def why_not_captured(self) -> str | None:
+        return None if self.transitions == "reinforced" else "the host makes the transitions from the trees"
+
+    @property
     def _asking(self) -> str:
         return f"{type(self).__name__} with transitions={self.transitions!r}"
 

@@ -5,3 +5,4 @@ NETWORKS = {
     "ImpatientReader": "layer:ImpatientReader",
     "DeepLSTMReader": "layer:DeepLSTMReader",
 }
+LAUNCHES = {"AttentiveReader": 2125, "ImpatientReader": 2361, "DeepLSTMReader": 2211}

@@ -6,3 +6,4 @@ ROWS = {
     "BT-GRC": "BeamTreeGRC",
     "BT-GRC, OneSoft": ("BeamTreeGRC", {"top_k": "onesoft"}),
 }
+LAUNCHES = {"EBT-GRC": 360, "BT-GRC": 272, "BT-GRC, OneSoft": 4575}

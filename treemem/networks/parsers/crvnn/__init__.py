@@ -2,3 +2,4 @@
 
 NETWORKS = {"CRvNN": "layer:CRvNN"}
 ROWS = {"CRvNN": "CRvNN"}
+LAUNCHES = {"CRvNN": 411}

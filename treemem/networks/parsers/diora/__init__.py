@@ -2,3 +2,4 @@
 
 NETWORKS = {"DIORA": "layer:DIORA"}
 ROWS = {"DIORA": "DIORA"}
+LAUNCHES = {"DIORA": 5958}

@@ -2,3 +2,4 @@
 
 NETWORKS = {"DisjointTreeLSTM": "layer:DisjointTreeLSTM"}
 ROWS = {"Disjoint Tree-LSTM": "DisjointTreeLSTM"}
+LAUNCHES = {"Disjoint Tree-LSTM": 1940}

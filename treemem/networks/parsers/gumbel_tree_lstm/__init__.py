@@ -2,3 +2,4 @@
 
 NETWORKS = {"GumbelTreeLSTM": "layer:GumbelTreeLSTM"}
 ROWS = {"Gumbel Tree-LSTM": "GumbelTreeLSTM"}
+LAUNCHES = {"Gumbel Tree-LSTM": 190}

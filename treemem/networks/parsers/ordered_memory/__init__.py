@@ -2,3 +2,4 @@
 
 NETWORKS = {"OrderedMemory": "layer:OrderedMemory"}
 ROWS = {"Ordered Memory": "OrderedMemory", "Ordered Memory, Tree-RNN cell": ("OrderedMemory", {"cell": "rnn"})}
+LAUNCHES = {"Ordered Memory": 761, "Ordered Memory, Tree-RNN cell": 475}

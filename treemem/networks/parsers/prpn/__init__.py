@@ -1,3 +1,4 @@
 """Prpn."""
 
 NETWORKS = {"PRPN": "layer:PRPN"}
+LAUNCHES = {"PRPN": 3325}

@@ -9,3 +9,4 @@ ROWS = {
     "RIR-GRC": "RecursionInRecursionGRC",
     "BBT-GRC": ("RecursionInRecursionGRC", {"chunk_size": 2, "from_zero": False, "state_space": False}),
 }
+LAUNCHES = {"Recursion in Recursion": 505, "RIR-GRC": 228, "BBT-GRC": 68}

@@ -141,4 +141,5 @@ def _schedule(trees: list[_Tree], num_tokens: int, num_leaves: int) -> Schedule:
         token, num_nodes = token + length, num_nodes + len(tree.children)
     parents = np.arange(num_leaves, num_nodes).repeat(2)
     source = np.concatenate(children).ravel()
-    return Schedule.from_edges(num_nodes, source, parents, roots=roots, allow_several_parents=True)
+    value = np.zeros(num_nodes)  # by default NaN, which does not equal what a CUDA graph has copied before
+    return Schedule.from_edges(num_nodes, source, parents, value=value, roots=roots, allow_several_parents=True)

@@ -2,3 +2,4 @@
 
 NETWORKS = {"RRNet": "layer:RRNet"}
 ROWS = {"RRNet": "RRNet"}
+LAUNCHES = {"RRNet": 3130}

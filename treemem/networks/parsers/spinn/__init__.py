@@ -6,3 +6,4 @@ ROWS = {
     "SPINN, gold transitions": ("SPINN", {"transitions": "gold", "tracker_size": 0}),
     "RL-SPINN": ("SPINN", {"transitions": "reinforced"}),
 }
+LAUNCHES = {"SPINN": 138, "SPINN, gold transitions": 79, "RL-SPINN": 118}

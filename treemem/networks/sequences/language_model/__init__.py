@@ -1,3 +1,4 @@
 """Language model."""
 
 NETWORKS = {"LanguageModel": "layer:LanguageModel"}
+LAUNCHES = {"language model, ON-LSTM": 292}

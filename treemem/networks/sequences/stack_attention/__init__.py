@@ -7,3 +7,4 @@ ROWS = {
         {"num_heads": (8, 5, 4, 2, 1), "layers": "2.superposition-32.1"},
     )
 }
+LAUNCHES = {"Stack-attention Transformer": 282}

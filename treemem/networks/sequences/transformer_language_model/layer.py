@@ -94,6 +94,10 @@ class TransformerLanguageModel(StackAttentionTransformer, TokenPredictor, withou
     def why_not_in_bucket(self) -> str | None:
         return "it cuts each batch into sentences"
 
+    @property
+    def why_not_captured(self) -> str | None:
+        return self.why_not_in_bucket
+
     def further_inputs(self, batch: Any, items: torch.Tensor) -> dict[str, Any]:
         return {"token": items}
 

@@ -2,3 +2,4 @@
 
 NETWORKS = {"ChildSumTreeLSTM": "layer:ChildSumTreeLSTM"}
 ROWS = {"Child-Sum Tree-LSTM": "ChildSumTreeLSTM"}
+LAUNCHES = {"Child-Sum Tree-LSTM": 54}

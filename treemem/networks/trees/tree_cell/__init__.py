@@ -2,3 +2,4 @@
 
 NETWORKS = {"TreeCell": "layer:TreeCell"}
 ROWS = {"TreeCell": "TreeCell"}
+LAUNCHES = {"TreeCell": 63}

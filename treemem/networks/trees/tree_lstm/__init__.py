@@ -2,3 +2,4 @@
 
 NETWORKS = {"TreeLSTM": "layer:TreeLSTM"}
 ROWS = {"Tree-LSTM": "TreeLSTM"}
+LAUNCHES = {"Tree-LSTM": 47}

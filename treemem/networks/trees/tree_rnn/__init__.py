@@ -2,3 +2,4 @@
 
 NETWORKS = {"TreeRNN": "layer:TreeRNN"}
 ROWS = {"Tree-RNN": "TreeRNN"}
+LAUNCHES = {"Tree-RNN": 45}
