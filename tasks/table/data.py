@@ -123,9 +123,9 @@ class Table(NamedTuple):
         """
         values = list(values)
         of_rows = len(values) == len(self.rows)
-        for place, value in enumerate(values):
-            if (problem := no_class(value)) is not None:
-                raise RecipeError(f"{self.place(place) if of_rows else name}: {problem}")
+        for row, value in enumerate(values):
+            if (reason := no_class(value)) is not None:
+                raise RecipeError(f"{self.place(row) if of_rows else name}: {reason}")
         distinct = classes_of(values)
         doubt = doubtful_class(distinct, marks)
         if doubt is not None:

@@ -227,11 +227,11 @@ def expressions_of_forest(forest: Forest) -> Expressions:
         expressions = Expressions(token.astype(np.uint8), begin)
         if expressions.forest(form) == forest.with_data():
             return expressions
-    for number, tree in enumerate(forest, start=1):
+    for place, tree in enumerate(forest, start=1):
         try:
             format_listops(tree)
         except GraphError as error:
-            raise GraphError(f"tree {number}: {error}") from error
+            raise GraphError(f"tree {place}: {error}") from error
     raise GraphError("some of these trees are binary expressions of ListOps and others n-ary; give all in one form")
 
 

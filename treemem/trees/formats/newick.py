@@ -152,7 +152,8 @@ def format_newick(tree: Tree, number: str | None = None) -> str:
 
 def newick_texts(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Yield the trees of lines, each with its first line. They end in semicolons, and may span lines."""
-    first, parts, in_comment = 0, [], False
+    first, in_comment = 0, False
+    parts: list[str] = []
     for number, line in lines:
         first = first if parts else number
         begin = end = 0
