@@ -167,6 +167,7 @@ IN_CPP: dict[str, dict[str, Any]] = {
     "OrderedMemory": {},
     "EfficientBeamTreeGRC": {},
     "BeamTreeGRC": {},
+    "RecursionInRecursionGRC": {},
     "GumbelTreeLSTM": {},
     "CRvNN": {},
     "SPINN": {"transitions": "reinforced", "tracker_size": 3},
@@ -247,6 +248,7 @@ def test_a_stream_goes_on_from_the_state_of_the_batch_before(network: NetworkCon
     [
         NetworkConfig("EfficientBeamTreeGRC", {"beam_size": 2}),
         NetworkConfig("BeamTreeGRC", {"beam_size": 2}),
+        NetworkConfig("RecursionInRecursionGRC", {"state_space": False}),
         NetworkConfig("GumbelTreeLSTM", {}),
         NetworkConfig("SPINN", {"transitions": "reinforced", "tracker_size": 3}),
         NetworkConfig("CRvNN", {}),
