@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +79,20 @@ class TableDataOptions:
             raise RecipeError("data.validation and data.test are shares of the rows: at least 0, and below 1 together")
 
 
+@dataclass
+class BadRows:
+    """Rows of a table that are left out.
+
+    Attributes:
+        unread: the line and the error of each row without a tree that can be read.
+        refused: the errors of other rows, by their number from 0. Lines are not unique: the index of a DataFrame may
+            have equal values.
+    """
+
+    unread: list[tuple[Any, str]] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+
+
 class Table(NamedTuple):
     """The rows of a table.
 
@@ -89,7 +103,7 @@ class Table(NamedTuple):
         rows: the line of each row in its file, its index in a DataFrame, or its number from 1.
         where: what ``rows`` counts: ``"row"``, or ``"FILE, line"``.
         others: other columns that a task reads, by their names, such as one of weights; None for a missing value.
-        bad_rows: the errors of rows that are left out, by line, if bad rows are skipped; None: an error is raised.
+        bad_rows: the rows that are left out, if bad rows are skipped; None: an error is raised.
     """
 
     forest: Forest
@@ -98,7 +112,7 @@ class Table(NamedTuple):
     rows: list[Any]
     where: str
     others: Mapping[str, list[Any]]
-    bad_rows: dict[Any, str] | None = None
+    bad_rows: BadRows | None = None
 
     def refuse(self, number: int, problem: str) -> None:
         """Raise the error of a row with a bad target, or note it, if bad rows are skipped.
@@ -109,7 +123,7 @@ class Table(NamedTuple):
         text = f"{self.place(number)}: {problem}"
         if self.bad_rows is None:
             raise RecipeError(text)
-        self.bad_rows.setdefault(self.rows[number], text)
+        self.bad_rows.refused.setdefault(number, text)
 
     def place(self, number: int) -> str:
         """Return where the row of this number, from 0, is."""
@@ -311,10 +325,10 @@ def read_table(
     cells: list[list[Any]] = [[] for _ in columns]
     needed = (reader.tree, *(columns if for_training else target))
     lines: list[Any] = []
-    bad_rows: dict[Any, str] = {}
+    unread: list[tuple[Any, str]] = []
     for line, fields in rows:
         if isinstance(fields, TreememError):
-            bad_rows[line] = told_in_a_line(fields, line)
+            unread.append((line, told_in_a_line(fields, line)))
             continue
         for column in needed:
             if not isinstance(fields, Mapping):
@@ -325,7 +339,7 @@ def read_table(
             tree, split = reader.read(dict(fields)), split_of(fields)
         except (ParseError, VocabularyError, GraphError) as error:
             if skip:
-                bad_rows[line] = told_in_a_line(error, line) if is_file else in_one_line(in_row(line, error))
+                unread.append((line, told_in_a_line(error, line) if is_file else in_one_line(in_row(line, error))))
                 continue
             if isinstance(error, GraphError):
                 raise GraphError(f"{where} {line}: {error}") from error
@@ -336,7 +350,7 @@ def read_table(
             values.append(plain_cell(fields.get(column)))
         lines.append(line)
     if not trees:
-        first = f" that can be read: {next(iter(bad_rows.values()))}" if bad_rows else ""
+        first = f" that can be read: {unread[0][1]}" if unread else ""
         raise RecipeError(f"{name}there is no row{first}")
     forest = Forest.from_nodes(trees)
     if for_training:
@@ -351,7 +365,13 @@ def read_table(
         if for_training or any(value is not None for value in values)
     }
     return Table(
-        forest, targets, np.array(splits) if any(splits) else None, lines, where, read, bad_rows if skip else None
+        forest,
+        targets,
+        np.array(splits) if any(splits) else None,
+        lines,
+        where,
+        read,
+        BadRows(unread) if skip else None,
     )
 
 

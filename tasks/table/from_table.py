@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from treemem.errors import RecipeError, shown
-from treemem.tasks.table.data import Table, TableRecords, other_columns, read_table
+from treemem.tasks.table.data import BadRows, Table, TableRecords, other_columns, read_table
 from treemem.tasks.table.labels import TableLabels
 from treemem.tasks.table.nodes import TableNodes
 from treemem.tasks.table.regression import TableRegression
@@ -74,7 +74,9 @@ def _kind_of(table: Table) -> str:
     if any(_is_list(value) for value in targets[0]):
         return "nodes"
     try:
-        trial = table if table.bad_rows is None else table._replace(bad_rows={})  # names of classes are no bad numbers
+        trial = (
+            table if table.bad_rows is None else table._replace(bad_rows=BadRows())
+        )  # names of classes are no bad numbers
         numbers = np.stack([trial.numbers(values, "the target") for values in targets])
     except RecipeError as error:
         cells = [value for values in targets for value in values if value is not None]

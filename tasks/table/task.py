@@ -24,6 +24,7 @@ from treemem.networks import NetworkConfig, every_network
 from treemem.task import ClassificationTask, Task
 from treemem.tasks.table.cells import ClassName, class_numbers
 from treemem.tasks.table.data import (
+    BadRows,
     Table,
     TableDataOptions,
     TableRecords,
@@ -208,17 +209,15 @@ class TableTask(Task):
         Raises:
             RecipeError: there is no such row.
         """
-        bad_rows = [
-            {
-                "id": row if isinstance(row, (int, str)) else str(row),
-                "error": error,
-            }  # the index of a frame may be dates
-            for row, error in (table.bad_rows or {}).items()
+        bad = table.bad_rows or BadRows()
+        errors = [*bad.unread, *((table.rows[number], error) for number, error in bad.refused.items())]
+        bad_rows = [  # the index of a frame may be dates
+            {"id": row if isinstance(row, (int, str)) else str(row), "error": error} for row, error in errors
         ]
         if bad_rows:
             _logger.warning("%d rows are left out; the first: %s", len(bad_rows), bad_rows[0]["error"])
             card = f"{card}{len(bad_rows)} bad rows are left out.\n"
-        is_bad = np.array([row in (table.bad_rows or {}) for row in table.rows], bool)
+        is_bad = np.isin(np.arange(len(table.rows)), list(bad.refused))
         known = self.examples(data).labelled
         if not (known & ~is_bad).any():
             first = f"; the first bad row: {bad_rows[0]['error']}" if bad_rows else ""

@@ -65,6 +65,18 @@ def test_names_of_classes_are_no_bad_numbers(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "bad_rows.jsonl").read_text())["id"] == place
 
 
+def test_good_rows_with_the_index_of_a_bad_one_stay() -> None:
+    table = pandas.concat([pandas.DataFrame(rows(10)), pandas.DataFrame(rows(10))])
+    table["size"] = table["size"].astype(object)
+    table.iloc[10, 0], table.iloc[11, 1] = "(f x", "large"
+    data = task_from_table(table, tree="tree", target="size", kind="regression", on_error="skip").make_data(
+        TableDataOptions()
+    )
+    assert [row["id"] for row in data.bad_rows] == [0, 1]
+    assert len(data.forest) == 18
+    assert data.forest.tree_data["label"][:2].tolist() == [[0.5], [1.5]]
+
+
 def test_lists_of_another_length_than_the_tree_are_left_out() -> None:
     table = rows()
     table[2]["nodes"], table[4]["nodes"] = ["a"], "no list"
