@@ -106,6 +106,30 @@ def test_a_model_of_an_interrupted_training_says_so(tmp_path: Path, caplog: pyte
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
+def test_a_run_in_a_folder_of_somebody_else_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped_run(tmp_path, 2)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("treemem.checkpoint.run_folder.FileLock", refused)
+    assert treemem.load(tmp_path)
+    assert f"the training of {tmp_path} is not complete yet: 2 of 3 epochs" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"epochs": 2}, {"epochs": 30, "patience": 1}])
+def test_a_training_that_other_options_end_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    stopped_run(tmp_path, 2, **{**options, "epochs": 30, "patience": None})
+    caplog.clear()
+    assert len(run(tmp_path, resume=True, **options).records) == 2
+    treemem.load(tmp_path)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_a_model_from_within_the_first_epoch_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stopped_run(tmp_path, 1, checkpoint_steps=2)
     assert treemem.load(tmp_path)

@@ -83,14 +83,19 @@ class RunFolder:
         return f"the training of {self.path} {state}: {progress['epoch']} of {progress['epochs']} epochs are done"
 
     def is_in_use(self) -> bool:
-        """Return whether a process holds the lock of the folder."""
+        """Return whether a process holds the lock of the folder; True if this cannot be asked without write access."""
         if not (self.path / _LOCK).is_file():
             return False
         try:
             with FileLock(self.path / _LOCK, timeout=0):
                 return False
-        except Timeout:
+        except OSError:  # Timeout is one
             return True
+
+    def set_progress(self, progress: Mapping[str, int] | None) -> None:
+        """Write how far the training of a run has come, as for :meth:`save`; None: it has ended."""
+        if self.has_run() and self._named().get(_PROGRESS) != progress:
+            self._point(self._pointers(), progress)
 
     def save(self, files: Mapping[str, bytes], progress: Mapping[str, int] | None = None, *, best: bool) -> int:
         """Write the next checkpoint, make it the last one and, if it is, the best one; delete those no longer named.

@@ -239,13 +239,21 @@ class RunState:
 
         def write() -> None:
             files = checkpoint.files_of(self.kept_model, self.progress.records)
-            progress = {"epoch": self.progress.epoch, "epochs": self.options.epochs}
-            is_finished = self.progress.finished(self.options)
             files |= checkpoint.training_files_of(state)
-            self.folder.save(files, None if is_finished else progress, best=best)
+            self.folder.save(files, self._unfinished(), best=best)
 
         self.processes.in_first(write)
         self.saved_at = time.perf_counter()
+
+    def say_progress(self) -> None:
+        """Write how far a resumed run has come; other options may have ended it, or made it longer."""
+        self.processes.in_first(lambda: self.folder.set_progress(self._unfinished()))
+
+    def _unfinished(self) -> dict[str, int] | None:
+        """Return how far the training has come; None if it has ended."""
+        if self.progress.finished(self.options):
+            return None
+        return {"epoch": self.progress.epoch, "epochs": self.options.epochs}
 
     def keep_epoch(self) -> None:
         """Write the model of the finished epoch to a folder of its own."""

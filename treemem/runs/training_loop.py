@@ -179,6 +179,7 @@ class Trainer:
             warn_of_few_answers(self.model.task, self.examples.targets_of(self.validation_ids)["label"])
         self.start_clocks()
         self.judge_if_due()
+        self.state.say_progress()
         by_step = options.rate_varies and options.budget is None
         steps = [len(self.loader_of(epoch)) for epoch in range(options.epochs)] if by_step else []
         done = sum(steps[: self.progress.epoch]) + self.progress.step
