@@ -143,7 +143,17 @@ def test_data_of_the_run_that_have_changed_are_not_scored_as_such(
     rows[0]["c"] = "b"
     (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "own/RNN are not those of its training any more" in failing("evaluate", "own")
+    assert "own/RNN are not those of its training any more" in failing(
+        "evaluate", "own", "--set", "task_options.path=own.jsonl"
+    )
     assert main(["evaluate", "own", "own.jsonl"]) == 0
+    rows[0]["c"] = "a"
+    (folder / "own.jsonl").unlink()
+    (folder / "moved.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "if the data have moved, name their place with --set task_options.path=PLACE" in failing("evaluate", "own")
+    capsys.readouterr()
+    assert main(["evaluate", "own", "--set", "task_options.path=moved.jsonl"]) == 0
+    assert "own: scored 4 examples" in capsys.readouterr().err
 
 
 def test_a_folder_of_several_runs_names_them_and_a_damaged_one_is_told(

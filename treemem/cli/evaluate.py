@@ -151,10 +151,12 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
         RecipeError: an option that scoring may not change, or a run without the recipe that says what its data are.
     """
     from treemem.data.examples import TaskData
-    from treemem.runs.network_folder import RECIPE, recorded_digest
-    from treemem.runs.recipe import load_recipe, load_task_data
+    from treemem.runs.network_folder import RECIPE, read_recipe, recorded_digest
+    from treemem.runs.recipe import load_recipe, load_task_data, parse_override
 
     given: dict[str, Any] = {"task_options": model.task.options}
+    of_files = {f"task_options.{name}" for name in model.task.file_options}
+    places = [override for override in options.set if parse_override(override)[0] in of_files]
     recipe = None
     if folder is not None and options.data is None:
         if not (folder / RECIPE).is_file():
@@ -162,7 +164,14 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
                 f"{folder} has no {RECIPE}, which says what data the model was trained on; `treemem train` writes it "
                 "when the training begins. Run the same training command, or name a file of examples"
             )
-        recipe = load_recipe(folder / RECIPE)
+        try:
+            recipe = load_recipe(folder / RECIPE, places)
+        except RecipeError as error:
+            path = ((read_recipe(folder) or {}).get("task_options") or {}).get("path")
+            if places or not isinstance(path, str) or Path(path).exists():
+                raise
+            remedy = "if the data have moved, name their place with --set task_options.path=PLACE"
+            raise RecipeError(f"{error}; {remedy}") from error
     if recipe is not None and recipe.task == model.task.name:
         _logger.info("scoring the data of the run")
         given |= {
@@ -184,7 +193,7 @@ def _task_and_data(model: Model, folder: Path | None, options: Namespace) -> tup
             return task, task.read_good_examples(options.data, model.vocabulary, format=options.format)
         return task, TaskData(task.read_examples(options.data, format=options.format), "")
     made = task.make_data(data_options)
-    if folder is not None and recipe is not None and not options.set:
+    if folder is not None and recipe is not None and len(places) == len(options.set):
         digest = recorded_digest(folder)
         if digest and digest != task.examples(made.forest).digest():
             raise RecipeError(
