@@ -215,15 +215,15 @@ class TableTask(Task):
             {"id": row if isinstance(row, (int, str)) else str(row), "error": error} for row, error in errors
         ]
         if bad_rows:
-            _logger.warning("%d rows are left out; the first: %s", len(bad_rows), bad_rows[0]["error"])
-            card = f"{card}{len(bad_rows)} bad rows are left out.\n"
+            _logger.warning("rows left out: %d; the first: %s", len(bad_rows), bad_rows[0]["error"])
+            card = f"{card}Bad rows left out: {len(bad_rows)}.\n"
         is_bad = np.isin(np.arange(len(table.rows)), list(bad.refused))
         known = self.examples(data).labelled
         if not (known & ~is_bad).any():
             first = f"; the first bad row: {bad_rows[0]['error']}" if bad_rows else ""
             raise RecipeError(f"no row has a value in {quoted(self.target)}{first}")
         if num_missing := int((~known & ~is_bad).sum()):
-            card = f"{card}{num_missing} rows without a target are left out.\n"
+            card = f"{card}Rows without a target left out: {num_missing}.\n"
         chosen = np.flatnonzero(known & ~is_bad)
         return TaskData(data if len(chosen) == len(data) else data[chosen], card, bad_rows)
 

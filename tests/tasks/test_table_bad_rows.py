@@ -40,8 +40,8 @@ def test_a_tree_and_a_number_that_cannot_be_read_are_left_out_and_told(
     assert "is not closed" in data.bad_rows[0]["error"]
     assert data.bad_rows[2]["error"] == "row 6: size must be a finite number, not 'large'"
     assert len(data.forest) == 26
-    assert "3 bad rows are left out.\n1 rows without a target are left out." in data.card
-    assert "3 rows are left out; the first: row 4, column 5: " in caplog.text
+    assert "Bad rows left out: 3.\nRows without a target left out: 1." in data.card
+    assert "rows left out: 3; the first: row 4, column 5: " in caplog.text
     fit(task, NETWORK, data, OPTIONS, output=tmp_path / "run")
     report = [json.loads(line) for line in (tmp_path / "run" / "bad_rows.jsonl").read_text().splitlines()]
     assert report == list(data.bad_rows)
@@ -137,7 +137,7 @@ def test_a_model_is_scored_on_the_good_rows_of_a_file(tmp_path: Path, capsys: py
     assert "test.csv, line 3" in capsys.readouterr().err
     assert main([*command, "--on-error", "skip", "--json", str(scores)]) == 0
     printed = capsys.readouterr()
-    assert "3 bad rows are left out.\n1 rows without a target are left out." in printed.out
+    assert "Bad rows left out: 3.\nRows without a target left out: 1." in printed.out
     assert "line 3, column 5: the node 'f' is not closed" in printed.err
     content = json.loads(scores.read_text())
     assert [row["id"] for row in content["bad_rows"]] == [line for line, _ in REPORT]
