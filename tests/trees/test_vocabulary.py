@@ -86,11 +86,11 @@ def test_encoding_labels_of_many_arities() -> None:
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        (Tree("sinn", [Tree("x1")]), "1 .*: unknown function 'sinn'; did you mean sin"),
-        (Tree("sin", [Tree("X1")]), "0 .*: unknown leaf 'X1'; did you mean x1"),
-        (Tree("sin", [Tree("x1"), Tree("x1")]), "2 .*: 'sin' is known with 1 child and has 2 here"),
+        (Tree("sinn", [Tree("x1")]), "2 .*: unknown function 'sinn'; did you mean sin"),
+        (Tree("sin", [Tree("X1")]), "1 .*: unknown leaf 'X1'; did you mean x1"),
+        (Tree("sin", [Tree("x1"), Tree("x1")]), "3 .*: 'sin' is known with 1 child and has 2 here"),
         (Tree("log", [Tree("x1")] * 3), "'log' is known with 1 or 2 children and has 3 here"),
-        (Tree("sin", [Tree("sin")]), "0 .*: 'sin' is known with 1 child and has none here"),
+        (Tree("sin", [Tree("sin")]), "1 .*: 'sin' is known with 1 child and has none here"),
         (Tree("x1", [Tree("x1")]), "'x1' is known as a leaf and has 1 child here"),
         (Tree("Number"), "the number leaf 'Number' needs a value"),
         (Tree("x1", value=2.5), "'x1' has the value 2.5, which this vocabulary would lose; its number leaves are"),

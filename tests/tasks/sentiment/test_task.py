@@ -277,7 +277,7 @@ def test_files_that_are_no_contextual_vectors_are_refused(folder: Path, vectors:
         ("0.npy", rf"have {count} words; it needs a row for each word"),
         ("1.npy", r"\[words, width\]"),
         ("2.npy", "floating-point numbers"),
-        ("3.npy", "row 7 of .* is not finite"),
+        ("3.npy", "row 8 of .* is not finite"),
         (vectors.name, "is no array of NumPy"),
         ("missing.npy", r"cannot read .*missing\.npy"),
         (None, r"contextual is true, and there is no file .* NumPy"),

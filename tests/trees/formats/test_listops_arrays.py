@@ -76,8 +76,8 @@ def test_a_wrong_line_beyond_the_first_thousands_is_named_by_its_own_number() ->
     ("trees", "problem"),
     [
         ([Tree("1"), Tree("X", [Tree("[MAX"), Tree("1")])], "tree 2: .* is not closed"),
-        ([Tree("[MAX", [Tree("]")])], "tree 0"),
-        ([Tree("[MAX", [Tree("(")])], "tree 0"),
+        ([Tree("[MAX", [Tree("]")])], "tree 1"),
+        ([Tree("[MAX", [Tree("(")])], "tree 1"),
         ([Tree("X", [Tree("[MAX"), Tree("X", [Tree("1"), Tree("]")])])], "tree 1: .* branch to the left"),
         ([parse_listops("[MAX 1 ]"), parse_listops("[MAX 1 ]", "nary")], "some of these trees are binary"),
     ],
