@@ -74,9 +74,7 @@ def _kind_of(table: Table) -> str:
     if any(_is_list(value) for value in targets[0]):
         return "nodes"
     try:
-        trial = (
-            table if table.bad_rows is None else table._replace(bad_rows=BadRows())
-        )  # names of classes are no bad numbers
+        trial = table._replace(bad_rows=table.bad_rows and BadRows())  # names of classes are no bad numbers
         numbers = np.stack([trial.numbers(values, "the target") for values in targets])
     except RecipeError as error:
         cells = [value for values in targets for value in values if value is not None]
