@@ -216,7 +216,7 @@ def test_rows_without_a_target_are_left_out_of_training() -> None:
     task = task_from_table(rows, tree="tree", target="size")
     data = task.make_data(TableDataOptions())
     assert len(data.forest) == 20
-    assert "10 rows without a target are left out" in data.card
+    assert "Rows without a target left out: 10." in data.card
     assert sorted(data.forest.tree_data["label"][:, 0] - 0.5) == [number for number in range(30) if number % 3]
     with pytest.raises(RecipeError, match="no row has a value in 'size'"):
         task_from_table(rows[::3], tree="tree", target="size", kind="regression").make_data(TableDataOptions())
